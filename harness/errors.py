@@ -77,6 +77,10 @@ class DeviceError(HarnessError):
     exit_code = EXIT_HARNESS
 
 
+class DeadlineExceeded(HarnessError):
+    """A candidate had no verdict by its deadline. That says nothing about the candidate."""
+
+
 #: Limits for the search of similar names. A candidate chooses some names, and the time of a
 #: comparison grows with the square of their length.
 MAX_COMPARED_CHARACTERS, MAX_COMPARED_NAMES = 200, 1000

@@ -16,13 +16,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
 from harness.emulator.architectures import DEFAULT
-from harness.errors import HarnessError, UsageError
+from harness.entries import Answer, Entry, request_of
+from harness.errors import AnswerError, HarnessError, UsageError
 from harness.evaluator_arguments import (
     check_choice,
     check_emulated,
@@ -33,63 +34,15 @@ from harness.evaluator_arguments import (
     check_text,
     check_trials,
 )
-from harness.executors.protocol import Failure, Request, Response, Service, Serving
+from harness.executors.protocol import Cluster, Failure, Response, Service, Serving, Withdrawal
 from harness.judge.integrity import parse_rules
 from harness.project.paths import PYTHON_OPTIONS, harness_home, import_path, project_root
 from harness.records import baselines as known_baselines
-from harness.records.record import EvaluationRecord, Status
 from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
-from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
+LOCAL, RAY = "local", "ray"
 #: Timeout in seconds for the judge to end its workers.
 END_LIMIT_S = 60.0
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A candidate to judge.
-
-    Attributes:
-        candidate: A solution's text (any string with a line break), its file, or
-            ``problem/variant``.
-        problem: Name or file of the problem to solve; optional if the file's folder determines it.
-        cases: Names of the problem's cases; empty for ``full`` on a GPU and the smallest case on
-            the CPU.
-        constants: Constants of the problem to replace; they make a custom case and exclude
-            ``cases``.
-        every_case: Whether empty ``cases`` mean every case that fits the device.
-        tag: Any value by which the program recognizes the answer.
-        name: Name of a candidate given as text, for its records; by default ``candidate N``.
-    """
-
-    candidate: str | os.PathLike[str]
-    problem: str | os.PathLike[str] | None = None
-    cases: Sequence[str] = ()
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    tag: Any = None
-    every_case: bool = field(default=False, kw_only=True)
-    name: str | None = field(default=None, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The judge's answer for a candidate.
-
-    Attributes:
-        entry: The entry that the answer belongs to.
-        records: A record for each judged case; the store holds them, too.
-        error: The reason if records are missing, such as an unknown problem or case, or a problem
-            that does not run.
-    """
-
-    entry: Entry
-    records: tuple[EvaluationRecord, ...]
-    error: HarnessError | None = None
-
-    @property
-    def has_passed(self) -> bool:
-        """True if the candidate passed on every case."""
-        return self.error is None and all(record.status is Status.PASSED for record in self.records)
 
 
 class Evaluator:
@@ -120,7 +73,15 @@ class Evaluator:
         seed: Secret of an earlier run, in hex, to repeat its draws.
         trials: Trials of each case; None for the usual number. With fewer, the judge also leaves out
             the further draws and the checks of robustness.
-        lanes: Number of candidates that the CPU judges in parallel.
+        lanes: Number of candidates that the CPU judges in parallel; None for one, and on a cluster
+            for one lane per two processors.
+        executor: ``local`` to judge on this machine, or ``ray`` for a Ray cluster.
+        address: Address of the Ray cluster; None for that of ``RAY_ADDRESS``, else a cluster that
+            starts on this machine.
+
+    Attributes:
+        device: The device that judges: ``cpu`` or ``cuda:N``; ``cuda`` for several GPUs.
+        room: Number of entries that keep all processors busy.
 
     Raises:
         UsageError: An argument is invalid.
@@ -149,9 +110,11 @@ class Evaluator:
         fresh: bool = False,
         seed: str | None = None,
         trials: int | None = None,
-        lanes: int = 1,
+        lanes: int | None = None,
+        executor: str = LOCAL,
+        address: str | None = None,
     ):
-        check_text(device=device, home=home, root=root)
+        check_text(device=device, home=home, root=root, address=address)
         check_seconds(timeout_s=timeout_s, build_timeout_s=build_timeout_s)
         check_flags(
             forward_only=forward_only, timed=timed, relaxed=relaxed, require_confinement=require_confinement,
@@ -163,6 +126,7 @@ class Evaluator:
         check_trials(trials)
         check_choice("preset", preset, (KERNELBENCH,))
         check_choice("tf32", tf32, (ALLOW, FORBID))
+        check_choice("executor", executor, (LOCAL, RAY))
         config = RunConfig(
             timeout_s=timeout_s,
             build_timeout_s=build_timeout_s,
@@ -182,12 +146,15 @@ class Evaluator:
         service = Service(
             device=device,
             lanes=lanes,
+            cluster=None if executor == LOCAL else Cluster(address, lanes),
             home=harness_home(None if home is None else os.fspath(home)),
             root=project_root(None if root is None else os.fspath(root)),
             config=config,
             fresh=fresh,
         )
+        self._home = service.home
         self._asked: dict[int, Entry] = {}
+        self._futures: dict[int, Future[Answer]] = {}
         self._answered: dict[int, Answer] = {}
         self._numbers = itertools.count(1)
         self._sending, self._changed = threading.Lock(), threading.Condition()
@@ -204,9 +171,14 @@ class Evaluator:
             self.close()
             raise
         self.device = serving.device
-        self._room = serving.room
+        self.room = serving.room
         self._listener = threading.Thread(target=self._listen, name="harness-evaluator", daemon=True)
         self._listener.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """True until the evaluator is closed or its judge's process ends."""
+        return self._lifeline >= 0 and self._end is None
 
     def __enter__(self) -> Self:
         return self
@@ -225,15 +197,18 @@ class Evaluator:
         constants: Mapping[str, Any] | None = None,
         tag: Any = None,
         every_case: bool = False,
+        is_answer: bool = False,
     ) -> Answer:
         """Judges a candidate and returns the answer; the arguments are those of ``Entry``.
 
         Raises:
             UsageError: The problem or a case is unknown, or there is no such file.
+            AnswerError: A model's answer holds no complete code.
             ProblemError: The problem does not run.
             HarnessError: The judge's process has ended.
         """
-        number = self._ask(Entry(candidate, problem, cases, constants or {}, tag, every_case=every_case))
+        entry = Entry(candidate, problem, cases, constants or {}, tag, every_case=every_case, is_answer=is_answer)
+        number = self._ask(entry)
         try:
             (answer,) = self._awaited({number})
         except BaseException:
@@ -242,6 +217,25 @@ class Evaluator:
         if answer.error is not None:
             raise answer.error
         return answer
+
+    def submit(self, entry: Entry) -> Future[Answer]:
+        """Judges a candidate and returns a future of its answer at once.
+
+        An invalid entry gives an answer with its error. If the future is cancelled, the judge drops
+        the candidate; if a lane judges it already, the lane's processes end.
+
+        Raises:
+            HarnessError: The evaluator is closed or belongs to another process. The future raises
+                it if the judge's process ends later.
+        """
+        future: Future[Answer] = Future()
+        try:
+            number = self._ask(entry, future)
+        except (UsageError, AnswerError) as error:
+            future.set_result(Answer(entry, (), error))
+        else:
+            future.add_done_callback(lambda done: self._withdraw(number) if done.cancelled() else None)
+        return future
 
     def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
         """Judges candidates and yields each answer as soon as it is ready, in any order.
@@ -262,7 +256,7 @@ class Evaluator:
         """
         if ahead is not None and not (isinstance(ahead, int) and ahead >= 0):
             raise UsageError(f"ahead must be a whole number of 0 or more, not {ahead!r}")
-        room = self._room if ahead is None else 1 + ahead
+        room = self.room if ahead is None else 1 + ahead
         coming = iter(entries)
         own: set[int] = set()
         is_over, failure = False, None
@@ -279,7 +273,7 @@ class Evaluator:
                         break
                     try:
                         own.add(self._ask(entry))
-                    except UsageError as error:
+                    except (UsageError, AnswerError) as error:
                         yield Answer(entry, (), error)
                 if not own:
                     break
@@ -314,20 +308,26 @@ class Evaluator:
             self._link.close()
         self._lifeline = -1
 
-    def _ask(self, entry: Entry) -> int:
-        """Sends a request and returns its number.
+    def _ask(self, entry: Entry, future: Future[Answer] | None = None) -> int:
+        """Sends a request and returns its number; the answer goes to the future, if there is one.
 
         Raises:
             UsageError: The entry is invalid.
+            AnswerError: The model's answer holds no complete code.
             HarnessError: The evaluator is closed, or belongs to another process.
         """
         self._check_owner()
         number = next(self._numbers)
-        request = _request(number, entry)
+        request = request_of(number, entry, self._home)
         with self._sending:
             if self._lifeline < 0:
                 raise HarnessError("this evaluator is closed")
-            self._asked[number] = entry
+            with self._changed:
+                if future is not None and self._end is not None:
+                    raise type(self._end)(str(self._end))
+                self._asked[number] = entry
+                if future is not None:
+                    self._futures[number] = future
             try:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # ``_awaited`` reports it
                     self._link.send(request)
@@ -361,8 +361,18 @@ class Evaluator:
             return
         with self._changed:
             for number in numbers:
-                self._asked.pop(number, None)
-                self._answered.pop(number, None)
+                for kept in (self._asked, self._answered, self._futures):
+                    kept.pop(number, None)
+
+    def _withdraw(self, number: int) -> None:
+        """Tells the judge that nobody waits for an answer."""
+        self._forget({number})
+        if self._owner != os.getpid():
+            return
+        with self._sending:
+            if self._lifeline >= 0:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the judge has ended
+                    self._link.send(Withdrawal(number))
 
     def _listen(self) -> None:
         """Collects the judge's responses in a thread until the judge ends."""
@@ -371,14 +381,22 @@ class Evaluator:
                 response: Response = self._receive()
             except HarnessError as error:
                 with self._changed:
-                    self._end = error if self._lifeline >= 0 else HarnessError("this evaluator is closed")
+                    self._end = end = error if self._lifeline >= 0 else HarnessError("this evaluator is closed")
+                    left, self._futures = self._futures, {}
                     self._changed.notify_all()
+                for future in left.values():
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(type(end)(str(end)))
                 return
             with self._changed:
-                entry = self._asked.pop(response.number, None)
-                if entry is not None:
-                    self._answered[response.number] = Answer(entry, response.records, response.error)
+                entry, waiting = self._asked.pop(response.number, None), self._futures.pop(response.number, None)
+                answer = None if entry is None else Answer(entry, response.records, response.error)
+                if answer is not None and waiting is None:
+                    self._answered[response.number] = answer
                 self._changed.notify_all()
+            # Outside the lock: a callback of the future may ask for more.
+            if answer is not None and waiting is not None and waiting.set_running_or_notify_cancel():
+                waiting.set_result(answer)
 
     def _receive(self) -> Any:
         """Returns the judge's next message.
@@ -406,67 +424,6 @@ def _leave_all() -> None:
 #: The open evaluators of this process.
 _open: weakref.WeakSet[Evaluator] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_leave_all)
-
-
-def _request(number: int, entry: Entry) -> Request:
-    """Turns an entry into a request to the judge.
-
-    Raises:
-        UsageError: The entry is invalid.
-    """
-    if not isinstance(entry, Entry):
-        raise UsageError(f"{type(entry).__name__} is not an Entry: give harness.Entry(candidate, problem)")
-    source, path = _source_or_path(entry.candidate)
-    problem = None if entry.problem is None else _found_here(_text("problem", entry.problem))
-    cases = () if isinstance(entry.cases, str | bytes) or not isinstance(entry.cases, Iterable) else tuple(entry.cases)
-    if not all(isinstance(case, str) for case in cases) or (entry.cases and not cases):
-        raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
-    if not isinstance(entry.constants, Mapping) or not all(isinstance(name, str) for name in entry.constants):
-        raise UsageError("constants must be a dict from the names of the problem's constants to values")
-    check_flags(every_case=entry.every_case)
-    if sum(map(bool, (cases, entry.constants, entry.every_case))) > 1:
-        raise UsageError("cases, constants and every_case cannot be used together: each says what to judge")
-    try:
-        # Keeps plain values only, because the judge lacks the program's classes.
-        constants = decode_plain(encode_plain(dict(entry.constants)))
-    except (UnsupportedValue, RecursionError, ValueError) as error:
-        raise UsageError(f"constants: {error}") from None
-    if entry.name is not None and source is None:
-        raise UsageError("name is for a candidate given as text; a file has its own")
-    return Request(
-        number=number, source=source, path=path, problem=problem, constants=constants, every_case=entry.every_case,
-        cases=tuple(map(_plain, cases)), name=None if entry.name is None else _text("name", entry.name),
-    )  # fmt: skip
-
-
-def _source_or_path(candidate: str | os.PathLike[str]) -> tuple[str | None, str | None]:
-    text = _text("candidate", candidate)
-    return (text, None) if isinstance(candidate, str) and "\n" in text else (None, _found_here(text))
-
-
-def _found_here(text: str) -> str:
-    """Returns the absolute path of an existing file, and any other text unchanged.
-
-    The program may have changed its working directory since it started the judge.
-    """
-    return os.path.abspath(text) if os.path.isfile(text) else text  # noqa: PTH100, PTH113 - may hold a NUL
-
-
-def _text(what: str, value: object) -> str:
-    """Returns a text or path as a plain string.
-
-    Raises:
-        UsageError: The value is neither.
-    """
-    found = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(found, str):
-        raise UsageError(f"{what} must be a string or a path, not {type(value).__name__}")
-    return _plain(found)
-
-
-def _plain(text: str) -> str:
-    """Returns a plain string: the judge lacks the program's subclasses of ``str``."""
-    return "".join(text)
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:

@@ -73,10 +73,10 @@ def check_lanes_and_seed(lanes: object, seed: object) -> None:
     """Checks the number of lanes and the seed.
 
     Raises:
-        UsageError: ``lanes`` is not a positive whole number, or ``seed`` is not a hexadecimal
+        UsageError: ``lanes`` is neither None nor a positive whole number, or ``seed`` is not a hexadecimal
             number.
     """
-    if not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1:
+    if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
         raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
     if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
         raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")

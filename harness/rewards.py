@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from harness.entries import Answer
+from harness.errors import AnswerError
+from harness.executors.result_cache import may_be_the_machine_s
 from harness.judge.evidence.ownership import LOW_SHARE
 from harness.records.record import EvaluationRecord, Status
 
@@ -23,18 +26,24 @@ MASKED = frozenset({Status.HARNESS_ERROR, Status.OUT_OF_MEMORY, Status.UNSUPPORT
 _NOT_BUILT = frozenset({Status.BUILD_ERROR, Status.LOAD_ERROR, Status.CHEATED})
 
 
-def reward(records: Sequence[EvaluationRecord]) -> float | None:
+def reward(judged: Answer | Sequence[EvaluationRecord]) -> float | None:
     """Returns the reward of a candidate, the lowest over its cases; None if it is masked.
 
     A pass with an own kernel earns ``max(0, 1 - 1.05 / lower)``, where ``lower`` is the lower end
     of the 95 % interval of the speedup over eager: 0 on the emulator, and at most 1. Every
     failure earns less than every pass. A failure on one case counts even if another case is masked.
-    A pass is masked if the share of its own kernels is unknown.
+    A pass is masked if the share of its own kernels is unknown. A failure is masked if other
+    programs or a failing disk may have caused it. An answer without code earns what a failed build
+    does; every other error of an answer is masked, such as a missed deadline.
 
     Args:
-        records: The records of one candidate, one for each case.
+        judged: The answer for a candidate, or its records, one for each case.
     """
-    rewards = [_of_one(record) for record in records]
+    if isinstance(judged, Answer):
+        if judged.error is not None:
+            return NO_KERNEL if isinstance(judged.error, AnswerError) else None
+        judged = judged.records
+    rewards = [_of_one(record) for record in judged]
     known = [one for one in rewards if one is not None]
     lowest = min(known, default=None)
     if lowest is None or (lowest >= 0 and len(known) < len(rewards)):
@@ -43,7 +52,7 @@ def reward(records: Sequence[EvaluationRecord]) -> float | None:
 
 
 def _of_one(record: EvaluationRecord) -> float | None:
-    if record.status in MASKED:
+    if record.status in MASKED or may_be_the_machine_s(record):
         return None
     if record.status is not Status.PASSED:
         return NO_KERNEL if record.status in _NOT_BUILT else FAILED

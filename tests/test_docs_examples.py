@@ -120,6 +120,7 @@ RUN = {
     ): "tests/generation/test_search.py: test_the_page_s_proposer_finds_a_winner_that_can_be_adopted",
     ("docs/library.md", "python"): "test_docs.py: test_the_library_does_what_its_page_says",
     ("docs/library.md", ""): "test_a_worker_of_a_queue_judges",
+    ("docs/serve.md", "python"): "tests/service/test_docs_serve.py",
     ("docs/record.md", "python"): "test_the_page_of_records_checks_a_record",
     ("docs/write-a-problem.md", "python"): "test_docs.py: test_the_problem_that_the_page_shows_is_fit",
     ("docs/write-a-problem.md", "toml"): "test_shown_cases_are_the_problem_s",

@@ -20,7 +20,7 @@ from harness.package import VERSION
 project, version, release = "kernel-harness", VERSION, VERSION
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/design/*.md", "benchmarks/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/design/*.md", "docs/skill/*.md", "benchmarks/*.md"]
 
 html_theme = "furo"
 html_title = project
@@ -42,7 +42,8 @@ napoleon_use_ivar = True
 PARTS = {
     "First steps": ["docs/README", "docs/getting-started", "docs/compare"],
     "Verdicts": ["docs/read-a-verdict", "docs/gallery", "docs/reports", "docs/score-answers"],
-    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune", "docs/generate"],
+    "Your own operators": ["docs/write-a-problem", "docs/write-a-template", "docs/tune"],
+    "Models and agents": ["docs/generate", "docs/serve", "docs/agents", "docs/skill/SKILL"],
     "In depth": [
         "docs/measuring",
         "docs/numerics",

@@ -237,7 +237,8 @@ class _Total:
 def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Lanes:
     """Opens the run's lanes on this machine's devices or on a cluster."""
     if order.executor == "ray":
-        from harness.executors.cluster import Cluster, lanes_on_cluster
+        from harness.executors.cluster import lanes_on_cluster
+        from harness.executors.protocol import Cluster
 
         cluster = Cluster(order.address, order.lanes)
         return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.config.timing))

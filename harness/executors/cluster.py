@@ -32,7 +32,7 @@ from harness.executors.lanes import Lanes
 from harness.executors.payload import Payload, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
 from harness.executors.prebuild import Builders, PlannedWork
-from harness.executors.protocol import CandidateFinished, Failure, Opened
+from harness.executors.protocol import CandidateFinished, Cluster, Failure, Opened
 from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.evaluation.builder import Refused
 from harness.judge.policy import Policy
@@ -226,19 +226,6 @@ class ClusterBuilders(Builders):
         actor = self._make()
         self._living.append(actor)
         return _Builder(actor, actor.opened.remote(), time.monotonic() + PLACE_LIMIT_S)
-
-
-class Cluster(NamedTuple):
-    """A cluster's address and the number of lanes to open there.
-
-    Attributes:
-        address: The cluster's address; None for the one that ``RAY_ADDRESS`` names. Without either,
-            the harness starts a cluster on this machine.
-        lanes: The number of lanes on the CPU; None for one lane per two processors.
-    """
-
-    address: str | None
-    lanes: int | None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,15 @@ from harness.executors.lanes import Lanes
 from harness.executors.plan import Job, Plans
 from harness.executors.prebuild import most_builders
 from harness.executors.result_cache import ResultCache
-from harness.executors.scheduler import Asked, Fault, Judged, KeptRecord, RequestSource, Scheduler
+from harness.executors.scheduler import (
+    Asked,
+    Fault,
+    Judged,
+    KeptRecord,
+    RequestSource,
+    Scheduler,
+    Withdrawals,
+)
 from harness.judge.policy import Policy
 
 __all__ = ["Fault", "KeptRecord", "run"]
@@ -28,6 +36,7 @@ def run(
     done: Callable[[Job], None] = lambda _: None,
     plans: Plans | None = None,
     deadline: float | None = None,
+    withdrawals: Withdrawals | None = None,
 ) -> Generator[KeptRecord | Fault]:
     """Judges all jobs; a bad candidate or problem never affects another.
 
@@ -48,6 +57,7 @@ def run(
         plans: The cases of problems that fit the device; ``run`` adds to it.
         deadline: The time on the monotonic clock after which ``run`` does not wait for a job or a
             build if no lane judges; None for no limit.
+        withdrawals: The source, if its requests may be withdrawn; None if not.
 
     Yields:
         A record for each candidate and case, or the error of a problem that does not run.
@@ -75,7 +85,7 @@ def run(
             done=done,
             plans={} if plans is None else plans,
         )
-        outcomes = lanes.judge(feed, progress, builders, source, deadline)
+        outcomes = lanes.judge(feed, progress, builders, source, deadline, withdrawals=withdrawals)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             if isinstance(outcome, Judged):
                 job = outcome.work.job

@@ -34,7 +34,7 @@ from harness.system.text import printable
 if TYPE_CHECKING:
     from harness.compilation.cache import BuildCache
     from harness.executors.prebuild import Builders, PlannedWork
-    from harness.executors.scheduler import Fault, Judged, KeptRecord, RequestSource, Scheduler
+    from harness.executors.scheduler import Fault, Judged, KeptRecord, RequestSource, Scheduler, Withdrawals
 
 #: Lanes that one candidate may end before the driver gives it up.
 MOST_DEATHS = 3
@@ -82,6 +82,8 @@ class Lanes:
         builders: Builders | None,
         source: RequestSource | None,
         deadline: float | None = None,
+        *,
+        withdrawals: Withdrawals | None = None,
     ) -> Generator[KeptRecord | Judged | Fault]:
         """Judges the scheduler's candidates on all lanes in parallel.
 
@@ -92,6 +94,7 @@ class Lanes:
             source: The source of requests that arrive while lanes judge; None if all are known.
             deadline: The time on the monotonic clock after which free lanes wait no longer; None
                 for no limit.
+            withdrawals: The source, if its requests may be withdrawn; None if not.
 
         Yields:
             Records from the store, new records, and errors of problems that do not run.
@@ -101,6 +104,8 @@ class Lanes:
             TimeIsUp: The deadline has passed.
         """
         while True:
+            for tag in withdrawals.withdrawn() if withdrawals is not None else ():
+                self._withdraw(tag, feed, builders)
             yield from feed.fill(len(self.free))
             yield from self._hand_out(feed)
             if feed.is_over:
@@ -110,7 +115,8 @@ class Lanes:
             watched: list[Any] = [*self.busy, *self.opening]
             if builders is not None:
                 watched.append(builders)
-            if source is not None and feed.has_room(len(self.free)):
+            may_withdraw = withdrawals is not None and not withdrawals.is_over
+            if source is not None and (may_withdraw or feed.has_room(len(self.free))):
                 watched.append(source)
             patience_s = None
             if deadline is not None and not self.busy:
@@ -235,6 +241,20 @@ class Lanes:
             feed.give_back(work)
         else:
             yield from feed.planned(work, Planned((), error=error), len(self.free))
+
+    def _withdraw(self, tag: str, feed: Scheduler, builders: Builders | None) -> None:
+        """Drops a candidate that nobody waits for; a lane that judges it ends and is replaced."""
+        if feed.withdraw(tag):
+            return
+        for lane in self.busy:
+            if (work := lane.work) is not None and work.job.tag == tag:
+                self.busy.remove(lane)
+                self._end(lane)
+                if builders is not None:
+                    builders.resume()
+                self.opening.append(self.start(lane.device))
+                feed.abandon(work)
+                return
 
     def _lost(
         self, lane: LaneHandle, work: PlannedWork, death: Exception, feed: Scheduler

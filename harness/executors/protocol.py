@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.project.problems import Problem
@@ -148,13 +148,38 @@ class Request:
     name: str | None = None
 
 
+@dataclass(frozen=True)
+class Withdrawal:
+    """A program's message that it no longer wants the answer to a request.
+
+    Attributes:
+        number: The request's number.
+    """
+
+    number: int
+
+
+class Cluster(NamedTuple):
+    """A Ray cluster's address and the number of lanes to open there.
+
+    Attributes:
+        address: The cluster's address; None for the one that ``RAY_ADDRESS`` names. Without either,
+            the harness starts a cluster on this machine.
+        lanes: The number of lanes on the CPU; None for one lane per two processors.
+    """
+
+    address: str | None
+    lanes: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Service:
     """A program's first message to its service, with the settings to judge by.
 
     Attributes:
         device: The device, as ``--device`` takes it.
-        lanes: The number of lanes, as ``--lanes`` takes it.
+        lanes: The number of lanes on this machine's CPU; None for one.
+        cluster: The Ray cluster that judges; None for this machine.
         home: ``HARNESS_HOME``.
         root: Folder that holds ``problems`` and ``solutions``.
         config: The run's configuration.
@@ -162,7 +187,8 @@ class Service:
     """
 
     device: str
-    lanes: int
+    lanes: int | None
+    cluster: Cluster | None
     home: Path
     root: Path
     config: RunConfig

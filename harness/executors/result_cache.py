@@ -132,7 +132,7 @@ def _is_verdict(record: EvaluationRecord) -> bool:
     return record.status not in (Status.HARNESS_ERROR, Status.OUT_OF_MEMORY)
 
 
-def _may_be_the_machine_s(record: EvaluationRecord) -> bool:
+def may_be_the_machine_s(record: EvaluationRecord) -> bool:
     """Returns whether other programs or a failing disk may have caused a failure, by its message."""
     if record.status in (Status.BUILD_ERROR, Status.LOAD_ERROR):
         return may_pass_next_time(record.message)
@@ -154,7 +154,7 @@ def is_final(record: EvaluationRecord) -> bool:
     """
     if not _is_verdict(record):
         return False
-    if _may_be_the_machine_s(record):
+    if may_be_the_machine_s(record):
         return False
     if not _is_timed(record) or record.status is not Status.PASSED:
         return True

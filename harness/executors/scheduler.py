@@ -6,7 +6,7 @@ The scheduler never blocks: it reads the next job only if one is ready.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -77,6 +77,17 @@ class RequestSource(Protocol):
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable when a request may be ready."""
+
+
+class Withdrawals(Protocol):
+    """A source of requests that also says which ones are no longer wanted."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if no further message will arrive."""
+
+    def withdrawn(self) -> Sequence[str]:
+        """Returns the tags of requests withdrawn since the last call, without blocking."""
 
 
 class Scheduler:
@@ -232,6 +243,26 @@ class Scheduler:
         """Marks a taken candidate as finished."""
         self._at_work -= 1
         self._done(work.job)
+
+    def withdraw(self, tag: str) -> bool:
+        """Drops a waiting candidate; a build of it that has begun ends on its own.
+
+        Returns:
+            Whether the candidate was waiting.
+        """
+        for number, work in enumerate(self._waiting):
+            if work.job.tag == tag:
+                self._waiting.pop(number)
+                work.withdraw()
+                self._done(work.job)
+                return True
+        return False
+
+    def abandon(self, work: PlannedWork) -> None:
+        """Drops a taken candidate whose lane has ended; another one may size its problem's cases."""
+        if not work.is_planned:
+            self._in_planning.discard(plan_key(work.job.candidate.problem))
+        self.finish(work)
 
     def give_back(self, work: PlannedWork) -> None:
         """Returns a taken candidate to the front of the queue."""

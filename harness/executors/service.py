@@ -11,17 +11,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from harness.device.devices import several
 from harness.errors import HarnessError, UsageError
 from harness.executors import child_main, job_loop
-from harness.executors.lanes import Wanted, lanes_on
+from harness.executors.lanes import Lanes, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner
 from harness.executors.prebuild import most_builders
-from harness.executors.protocol import Failure, Request, Response, Service, Serving
+from harness.executors.protocol import Failure, Request, Response, Service, Serving, Withdrawal
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
 from harness.judge.policy import Policy
@@ -50,21 +51,47 @@ class Requests:
         self._problems = KnownProblems(service.root)
         self._found: dict[str, list[EvaluationRecord]] = {}
         self._errors: dict[str, HarnessError] = {}
+        self._arrived: deque[Request] = deque()
+        self._withdrawn: list[str] = []
+        self.is_over = False
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable when a request or the end has arrived."""
+        """Returns a descriptor that is readable when a message or the end has arrived."""
         return self._link.fileno()
 
     def is_ready(self) -> bool:
         """Returns whether a request or the end has arrived."""
-        return self._link.poll()
+        self._read()
+        return bool(self._arrived) or self.is_over
+
+    def withdrawn(self) -> Sequence[str]:
+        """Returns the tags of jobs that the program has withdrawn since the last call."""
+        self._read()
+        tags, self._withdrawn = self._withdrawn, []
+        return tags
+
+    def _read(self) -> None:
+        """Reads all messages that have arrived, so that the program never waits to send one."""
+        while not self.is_over and self._link.poll():
+            try:
+                said: Request | Withdrawal = self._link.recv()
+            except (EOFError, ConnectionResetError):
+                self.is_over = True
+                return
+            if isinstance(said, Request):
+                self._arrived.append(said)
+            elif str(said.number) in self._found:
+                self._withdrawn.append(str(said.number))
+            else:
+                self._arrived = deque(request for request in self._arrived if request.number != said.number)
 
     def __iter__(self) -> Iterator[Asked]:
         while True:
-            try:
-                request: Request = self._link.recv()
-            except EOFError:
+            while not self.is_ready():
+                self._link.poll(None)
+            if not self._arrived:
                 return
+            request = self._arrived.popleft()
             try:
                 job = self._job(request)
             except (HarnessError, OSError) as error:
@@ -116,18 +143,28 @@ def serve(link: Connection) -> None:
         HarnessError: The device, its tools or the store is not available.
     """
     service: Service = link.recv()
-    devices = several(service.device, service.lanes)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(service.home, writable=True))
-        lanes = stack.enter_context(lanes_on(devices, Wanted(service.home, service.config.timing)))
+        lanes = stack.enter_context(_lanes(service))
         policy = Policy.settled(service.config, lanes.device)
         folder = stack.enter_context(scratch_folder("harness-service-"))
         requests = Requests(link, service, lanes.device == "cpu", folder)
         ledger = ResultCache(store, new_run_name(), service.fresh, service.config.seed)
-        link.send(Serving(lanes.device, len(devices) + 2 * most_builders()))
-        outcomes = job_loop.run(requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer)
+        link.send(Serving(lanes.device, len(lanes.free) + 2 * most_builders()))
+        outcomes = job_loop.run(
+            requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer, withdrawals=requests
+        )
         for outcome in stack.enter_context(contextlib.closing(outcomes)):
             requests.add(outcome)
+
+
+def _lanes(service: Service) -> contextlib.AbstractContextManager[Lanes]:
+    """Opens the lanes on this machine's devices or on a cluster."""
+    if service.cluster is not None:
+        from harness.executors.cluster import lanes_on_cluster
+
+        return lanes_on_cluster(service.cluster, service.device, service.home, service.config.timing)
+    return lanes_on(several(service.device, service.lanes or 1), Wanted(service.home, service.config.timing))
 
 
 def _end_with(lifeline: int) -> None:

@@ -34,9 +34,31 @@ CREATE TRIGGER records_remain BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT,
 _FITNESS = """
 CREATE TABLE fitness (key TEXT PRIMARY KEY, reasons TEXT NOT NULL) WITHOUT ROWID;
 """
+#: The queue of ``serve``. Rows change, unlike records; ``request`` is empty once a row is finished.
+_EVALUATIONS = """
+CREATE TABLE evaluations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    client TEXT NOT NULL,
+    state TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    deadline_at REAL,
+    finished_at REAL,
+    attempts INTEGER NOT NULL,
+    problem TEXT NOT NULL,
+    request TEXT NOT NULL,
+    records TEXT NOT NULL,
+    reward REAL,
+    stage TEXT NOT NULL,
+    error TEXT NOT NULL
+);
+CREATE INDEX evaluations_by_turn ON evaluations (state, priority DESC, number);
+CREATE INDEX evaluations_by_client ON evaluations (client, state);
+"""
 #: Migration steps from each layout to the next. A layout's version is the number of steps that led
 #: to it.
-MIGRATIONS = (_FIRST_LAYOUT, _FITNESS)
+MIGRATIONS = (_FIRST_LAYOUT, _FITNESS, _EVALUATIONS)
 
 
 def statements(script: str) -> Iterator[str]:

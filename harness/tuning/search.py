@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from harness.entries import Answer, Entry
 from harness.errors import TemplateError
-from harness.evaluator import Answer, Entry
 from harness.records.record import EvaluationRecord
 from harness.report.comparison import machines
 from harness.system.text import one_line
