@@ -1,9 +1,9 @@
 """Runs a process that has imported torch and forks command lines, because the import dominates short ones.
 
-A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already: those that
-workers have anyway, and other people's. So the process that workers are forked of can be forked here, too, instead of
-importing torch once more; nothing of the judge's is in it. What the environment decides while torch is imported cannot
-be changed here: who passes such variables starts a process.
+A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already. The process
+that workers are forked of can be forked here, too, instead of importing torch once more; it forgets the modules that it
+would not have. What the environment decides while torch is imported cannot be changed here: who passes such variables
+starts a process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -33,6 +35,11 @@ _MODULES = (
     *("click", "jinja2", "multiprocessing.connection", "rich.console", "rich.table", "sqlite3", "tomllib", "tqdm"),
     "torch._dynamo",  # torch imports it when it works out the sizes of a problem's tensors
 )
+#: The packages of the harness that command lines and lanes import.
+_PACKAGES = ("executors", "judge", "project", "records", "report", "scanning", "system", "timing")
+_COMMANDS = ("harness.__main__", "harness.commands.evaluate", "harness.commands.evaluation_run")
+#: The modules of the harness that a zygote has.
+_of_workers: set[str] = set()
 
 
 class ForkServers:
@@ -184,6 +191,11 @@ def _wait_and_become(told: socket.socket, become: Callable[[dict[str, Any]], Non
 
 def _zygote(_: dict[str, Any]) -> None:
     """Be what workers are forked of."""
+    for name in [name for name in sys.modules if name.startswith("harness.") and name not in _of_workers]:
+        module = sys.modules.pop(name)
+        package, _, last = name.rpartition(".")
+        if getattr(sys.modules.get(package), last, None) is module:
+            delattr(sys.modules[package], last)
     os.setsid()
     sys.argv = ["harness.worker"]
     from harness.worker.__main__ import main
@@ -229,6 +241,14 @@ def _adopt_lane(spare: _Spare) -> None:
     lane_handle.LaneProcess._started = started  # type: ignore[method-assign]
 
 
+def _modules_of_packages() -> list[str]:
+    """The modules of ``_PACKAGES`` that need no optional package."""
+    folder = REPOSITORY / "harness"
+    found = [path for package in _PACKAGES for path in sorted((folder / package).rglob("*.py"))]
+    names = [".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__") for path in found]
+    return [name for name in names if importlib.util.find_spec(name) is not None and not name.endswith("__main__")]
+
+
 def _command(told: int, *streams: int) -> int:
     # Before this process reads the command: workers must not find that in their memory.
     zygote, lane = _Spare(_zygote), _Spare(_lane)
@@ -254,8 +274,11 @@ if __name__ == "__main__":
     from harness.worker.zygote import import_all
 
     import_all()
-    for name in _MODULES:
+    _of_workers.update(name for name in sys.modules if name.startswith("harness."))
+    for name in (*_MODULES, *_COMMANDS, *_modules_of_packages()):
         importlib.import_module(name)
+    for one in [*weakref.finalize._registry]:  # type: ignore[attr-defined] # torch's own take long at each end
+        one.atexit = False
     gc.collect()
     gc.freeze()  # what is forked does not look through, and so copy, the objects of all modules
     with contextlib.suppress(ConnectionResetError):

@@ -12,6 +12,10 @@ from harness.errors import ToolchainError
 _GPU_PACKAGES = {"cuda-bindings": "cuda.bindings.driver", "numpy": "numpy"}
 
 
+#: Solutions with builds in a ``HARNESS_HOME`` from which on headers are precompiled there.
+OFTEN = 8
+
+
 @dataclass(frozen=True)
 class Tools:
     """The tools that build and run solutions.
@@ -47,7 +51,7 @@ def tools_for(device: str, home: Path) -> Tools:
         compiler = find_compiler()
         held = None
         while held is None:  # a `cache clear` may come between building and holding
-            libraries = build_runtime(home / "emulator", with_headers=True)
+            libraries = build_runtime(home / "emulator", with_headers=_builds_often(home))
             held = hold(libraries.core)
         paths = {"core": libraries.core, "torch": libraries.torch, "headers": libraries.headers}
         return Tools({name: str(path) for name, path in paths.items()}, compiler.version, held)
@@ -60,6 +64,14 @@ def tools_for(device: str, home: Path) -> Tools:
     from harness.compilation.nvcc import nvcc_version
 
     return Tools({}, nvcc_version())
+
+
+def _builds_often(home: Path) -> bool:
+    """Returns whether faster builds will repay the time that it takes to precompile headers."""
+    try:
+        return len([*(home / "builds").iterdir()]) >= OFTEN
+    except OSError:
+        return False
 
 
 def _is_installed(module: str) -> bool:

@@ -75,12 +75,17 @@ def _of_threads(process: int, name: str) -> list[str]:
         return []
     for thread in threads:
         with contextlib.suppress(OSError):  # The thread has ended.
-            descriptor = os.open(f"{folder}/{thread}/{name}", os.O_RDONLY)
-            try:
-                found.append(os.read(descriptor, 1 << 16).decode(errors="replace"))
-            finally:
-                os.close(descriptor)
+            found.append(_read(f"{folder}/{thread}/{name}"))
     return found
+
+
+def _read(path: str) -> str:
+    """Read a short file of the kernel's."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1 << 16).decode(errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def adopted(workers: Collection[int]) -> list[int]:
@@ -108,12 +113,12 @@ def adopted(workers: Collection[int]) -> list[int]:
 def _children() -> dict[int, list[tuple[int, bool]]]:
     """Map every process to its children, each with whether it is over and waits to be reaped."""
     children: dict[int, list[tuple[int, bool]]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):  # a pattern with /stat raises where a process ends meanwhile
-        try:
-            state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-        except (OSError, ValueError):  # The process has ended.
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib's takes three times as long
+        if not name.isdecimal():
             continue
-        children.setdefault(int(parent), []).append((int(entry.name), state in "ZX"))
+        with contextlib.suppress(OSError, ValueError):  # The process has ended.
+            state, parent = _read(f"/proc/{name}/stat").rpartition(")")[2].split()[:2]
+            children.setdefault(int(parent), []).append((int(name), state in "ZX"))
     return children
 
 
