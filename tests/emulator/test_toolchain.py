@@ -275,7 +275,7 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
 @pytest.mark.parametrize(
     ("part", "construct"),
     [
-        ('asm volatile("bar.arrive 1, 64;");', "inline PTX (bar.arrive)"),
+        ('asm volatile("wgmma.wait_group.sync.aligned 0;");', "inline PTX (wgmma.wait_group.sync.aligned)"),
         ("cublasHandle_t handle;", "cuBLAS"),
         ("} __global__ void __cluster_dims__(2, 1, 1) pair() {", "thread block clusters"),
         ("} __cluster_dims__(2) __global__ void pair() {", "thread block clusters"),
