@@ -192,8 +192,9 @@ def test_a_verdict_depends_on_neither_trials_nor_speed() -> None:
     config = RunConfig(**ALL)
     other = replace(config, trials=None, timing=True, baselines=("eager",))
     assert of_the_verdict(config.to_policy("cuda:0")) == of_the_verdict(other.to_policy("cuda:0"))
-    judged = replace(config, forward_only=False)
-    assert of_the_verdict(config.to_policy("cuda:0")) != of_the_verdict(judged.to_policy("cuda:0"))
+    outputs = replace(config, preset="")  # which would set forward_only
+    judged = replace(outputs, forward_only=False)
+    assert of_the_verdict(outputs.to_policy("cuda:0")) != of_the_verdict(judged.to_policy("cuda:0"))
 
 
 LIMITS: dict[str, tuple[RunConfig, dict[str, Any], Limits]] = {
