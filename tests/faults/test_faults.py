@@ -69,7 +69,7 @@ FAULTS = [
     Fault("diverging_barrier", "        __syncthreads();  // after each step\n", "        if (threadIdx.x < half) __syncthreads(); else\n__syncthreads();\n", "odd", "UNSAFE", "divergence"),
     Fault("device_assert", "float sum = 0.f;", "float sum = 0.f; assert(count < 0);", "odd", "RUNTIME_ERROR", "assert", "RUNTIME_ERROR"),
     Fault("misaligned", "float sum = 0.f;", "float4 v = *reinterpret_cast<const float4*>(x + 1); float sum = v.x + v.y + v.z + v.w;", "odd", "WRONG_OUTPUT", "output", "RUNTIME_ERROR"),
-    Fault("inline_ptx", "float sum = 0.f;", 'float sum = 0.f; asm volatile("bar.arrive 1, 64;");', "odd", "UNSUPPORTED", "inline PTX (bar.arrive)"),
+    Fault("inline_ptx", "float sum = 0.f;", 'float sum = 0.f; asm volatile("pmevent 1;");', "odd", "UNSUPPORTED", "inline PTX (pmevent)"),
 ]  # fmt: skip
 
 
