@@ -1,4 +1,4 @@
-"""What a program asks the judge, and what it gets: entries, answers, and the request that an entry becomes."""
+"""Entries, which a program gives the judge, and the answers that it gets back."""
 
 from __future__ import annotations
 

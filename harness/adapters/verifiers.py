@@ -24,7 +24,7 @@ class KernelData(vf.TaskData):
 
 
 class KernelTaskConfig(vf.TaskConfig):
-    """Where and how answers are judged: ``url``, ``cases`` and ``deadline_s``."""
+    """The settings of judging: ``url``, ``cases`` and ``deadline_s``."""
 
     url: str | None = None
     cases: tuple[str, ...] = ()

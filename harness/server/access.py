@@ -1,4 +1,4 @@
-"""Who may ask the server: clients with bearer tokens, or anyone on this machine if it listens there only."""
+"""Access to the server: clients with bearer tokens, or anyone on this machine if it listens there only."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 @dataclass
 class Server:
-    """What the endpoints share.
+    """The state that the endpoints share.
 
     Attributes:
         pump: The pump.

@@ -23,7 +23,7 @@ _BATCH = 200
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the server says about an evaluation.
+    """The server's answer about an evaluation.
 
     Attributes:
         id: The evaluation's id.

@@ -1,4 +1,4 @@
-"""How much each parameter mattered among the settings that were timed."""
+"""The influence of each parameter among the settings that were timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search has measured: a trial for each setting, and the file that keeps them."""
+"""The results of a search: a trial for each setting, and the file that keeps them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Order:
 
 @dataclass
 class Progress:
-    """What a search has found so far, also while it runs and after an interrupt.
+    """The results of a search so far, also while it runs and after an interrupt.
 
     Attributes:
         device: ``cpu`` or ``cuda:N``; empty before the judge is ready.

@@ -29,7 +29,7 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """What every setting is judged on.
+    """The problem and the case that every setting is judged on.
 
     Attributes:
         problem: The problem's file.

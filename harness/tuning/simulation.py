@@ -17,7 +17,7 @@ WITHIN = 0.01
 
 @dataclass(frozen=True)
 class Plan:
-    """What to replay.
+    """The strategy and the budget of a replay.
 
     Attributes:
         strategy: Name of the strategy.

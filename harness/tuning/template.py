@@ -131,7 +131,7 @@ def _without_idle_parameters(found: Searched, axes: Mapping[str, tuple[Value, ..
 
 
 class _Effect(enum.Enum):
-    """What another value of a parameter does to a setting's text."""
+    """The effect of another value of a parameter on a setting's text."""
 
     UNKNOWN = enum.auto()  # the setting cannot be rendered, which is told when it is tried
     NONE = enum.auto()

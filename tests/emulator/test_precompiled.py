@@ -88,9 +88,7 @@ def test_what_a_unit_names_is_added_to_a_precompiled_header(runtime: RuntimeLibr
     assert build(runtime, tmp_path, bound).is_file()
 
 
-def test_an_author_s_macro_comes_before_the_headers_that_the_author_includes(
-    runtime: RuntimeLibraries, tmp_path: Path
-) -> None:
+def test_a_unit_that_includes_the_headers_itself_does_without(runtime: RuntimeLibraries, tmp_path: Path) -> None:
     own = "#define CHANGED 1\n#include <torch/types.h>\n#include <cuda_runtime.h>\n" + CUDA
     cpp = "#include <torch/extension.h>\n" + CPP
     sources = InlineSources("twice", (cpp,), (own,), {"forward": ""}, no_implicit_headers=True)
