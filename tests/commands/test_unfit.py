@@ -128,7 +128,8 @@ def test_the_checks_run_once_for_a_case_also_on_lanes(harness: Harness, own_home
 def test_a_store_of_the_first_layout_learns_of_fitness(harness: Harness, own_home: Path) -> None:
     _evaluate(harness, own_home, "--json", "--case", "odd")
     with contextlib.closing(sqlite3.connect(own_home / "store.db")) as connection, connection:
-        connection.execute("DROP TABLE fitness")
+        for table in ("fitness", "evaluations"):  # of later layouts
+            connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 1")
     (row,) = _evaluate(harness, own_home, "--json", "--case", "odd", "--fresh").rows
     assert len(row["unfit"]) == 1

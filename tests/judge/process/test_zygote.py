@@ -56,8 +56,10 @@ def test_a_worker_is_the_judges_child_with_nothing_of_the_zygotes(workers: Worke
         assert status["Threads"].strip() == "1"
         handled = {number for number in signal.valid_signals() if int(status["SigCgt"], 16) >> (number - 1) & 1}
         assert handled == {signal.SIGINT}  # Python's own; the C library's 32 and 33 are not in valid_signals()
-        descriptors = {int(path.name) for path in Path(f"/proc/{number}/fd").iterdir()}
-        assert descriptors == {0, 1, 2, 3}
+        descriptors = {int(path.name): path.readlink() for path in Path(f"/proc/{number}/fd").iterdir()}
+        more = {path for number, path in descriptors.items() if number > 3}
+        assert descriptors.keys() >= {0, 1, 2, 3}
+        assert {path.name for path in more} <= {"headers"}, more  # the precompiled ones, once they are built
         assert zygote.pid != number
     assert not Path(f"/proc/{number}").exists()
 
