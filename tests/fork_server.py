@@ -249,6 +249,17 @@ def _modules_of_packages() -> list[str]:
     return [name for name in names if importlib.util.find_spec(name) is not None and not name.endswith("__main__")]
 
 
+def _remember() -> None:
+    """Have this process know what every command asks of the machine, which costs it programs and reading."""
+    from harness.device.environment import describe
+    from harness.emulator import toolchain
+    from harness.emulator.compiler import find_compiler, torch_paths
+
+    describe(find_compiler().version)
+    toolchain.emulator_digest()
+    toolchain._runtime_digest(find_compiler(), torch_paths())
+
+
 def _command(told: int, *streams: int) -> int:
     # Before this process reads the command: workers must not find that in their memory.
     zygote, lane = _Spare(_zygote), _Spare(_lane)
@@ -277,6 +288,7 @@ if __name__ == "__main__":
     _of_workers.update(name for name in sys.modules if name.startswith("harness."))
     for name in (*_MODULES, *_COMMANDS, *_modules_of_packages()):
         importlib.import_module(name)
+    _remember()
     for one in [*weakref.finalize._registry]:  # type: ignore[attr-defined] # torch's own take long at each end
         one.atexit = False
     gc.collect()

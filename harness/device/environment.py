@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -39,10 +40,12 @@ def describe(compiler: str) -> dict[str, str]:
     }
 
 
+@functools.cache
 def code_digest() -> str:
     """Returns the first 16 hex digits of a sha256 over the code that verdicts depend on.
 
-    Changed code may judge differently even if the version is the same.
+    Changed code may judge differently even if the version is the same. The digest is that of the
+    first call, because a process goes on with the code that it has loaded.
     """
     digest = hashlib.sha256()
     for path in sorted(package.FOLDER.rglob("*")):

@@ -242,11 +242,13 @@ def _publish_folder(built: Path, target: Path) -> None:
             raise
 
 
+@functools.cache
 def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
     files = [path for path in (*RUNTIME.rglob("*"), *INCLUDE.rglob("*")) if path.is_file()]
     files += lean_files()
-    commands = _runtime_commands(compiler, torch, Path("built"))
-    return _digest(_files_digest(files), compiler.version, torch.version, *(" ".join(words) for words in commands))
+    # Not the compiler's own path: a wrapper, such as ccache's, makes the same libraries.
+    commands = [" ".join(words[1:]) for words in _runtime_commands(compiler, torch, Path("built"))]
+    return _digest(_files_digest(files), compiler.version, torch.version, *commands)
 
 
 def build_key(sources: InlineSources, mode: Mode, compat: bool = False) -> str:

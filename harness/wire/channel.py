@@ -41,13 +41,14 @@ def send(channel: socket.socket, data: bytes, descriptor: int | None = None, lim
     header = _HEADER.pack(len(data))
     try:
         if descriptor is None:
-            channel.sendall(header)
+            left = header + data  # one call, so that the other side wakes once
         else:
             socket.send_fds(channel, [header], [descriptor])
+            left = data
         if limit_s is None:
-            channel.sendall(data)
+            channel.sendall(left)
         else:
-            _sent_in_time(channel, memoryview(data), time.monotonic() + limit_s)
+            _sent_in_time(channel, memoryview(left), time.monotonic() + limit_s)
     except (BrokenPipeError, ConnectionResetError) as error:
         raise ChannelClosed(str(error)) from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import mmap
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -82,8 +83,7 @@ from harness.worker.variants import Variants, forget
 
 MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
-#: Memory that the worker reserves, so that it can still describe a candidate that ran out of
-#: memory.
+#: Reserved address space, never written, for describing a candidate that ran out of memory.
 RESERVE_BYTES = 32 << 20
 _STAGES = {
     Load: "import",
@@ -133,7 +133,7 @@ class Worker:
         self._variants = Variants()
         self._instances: dict[str, Instance] = {}
         self._make: Callable[[], torch.nn.Module] | None = None
-        self._reserve: bytearray | None = bytearray(RESERVE_BYTES)
+        self._reserve: mmap.mmap | None = mmap.mmap(-1, RESERVE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._inspection = Inspection()
         self._tally = Tally()
         self._refused: list[str] = []

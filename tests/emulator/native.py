@@ -55,20 +55,13 @@ class Emulator:
         self.reports()
 
 
-def build_runtime(folder: Path) -> Path:
-    sources = [path for path in (ROOT / "runtime").glob("*.cpp") if not path.name.startswith("torch_")]
-    library = folder / "libcuemu.so"
-    subprocess.run([*COMPILE, "-O1", *map(str, sources), "-o", str(library)], check=True)
-    return library
-
-
-def build_kernels(source: Path, runtime: Path, checked: bool = False) -> Path:
+def build_kernels(source: Path, runtime: Path, folder: Path, checked: bool = False) -> Path:
     """Compiles a C++ source as it is, or a CUDA source (.cu) rewritten."""
-    library = runtime.with_name(f"{source.stem}{'_checked' if checked else ''}.so")
+    library = folder / f"{source.stem}{'_checked' if checked else ''}.so"
     text = source.read_text(encoding="utf-8")
     unit = library.with_suffix(".cpp")
     unit.write_text(f'#line 1 "{source}"\n{rewrite_cuda(text) if source.suffix == ".cu" else text}', encoding="utf-8")
-    link = [f"-L{runtime.parent}", "-lcuemu", "-Wl,-rpath,$ORIGIN"]
+    link = [f"-L{runtime.parent}", "-lcuemu", f"-Wl,-rpath,{runtime.parent}"]
     compiler = find_compiler()
     flags = [*(compiler.checked_flags() if checked else compiler.fast_flags()), "-include", "cuemu_prelude.h"]
     flags += ["-include", "cuemu/ptx.h"] if "asm" in text else []

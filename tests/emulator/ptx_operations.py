@@ -342,11 +342,12 @@ def on_gpu(folder: Path) -> ctypes.CDLL:
 
 def on_emulator(folder: Path) -> ctypes.CDLL:
     """The program, on the emulator."""
-    from tests.emulator.native import Emulator, build_kernels, build_runtime
+    from harness.emulator.toolchain import build_runtime
+    from tests.emulator.native import Emulator, build_kernels
 
     (folder / "operations.cu").write_text(source(), encoding="utf-8")
-    runtime = build_runtime(folder)
-    return Emulator(runtime, build_kernels(folder / "operations.cu", runtime)).kernels
+    runtime = build_runtime(folder / "emulator").core
+    return Emulator(runtime, build_kernels(folder / "operations.cu", runtime, folder)).kernels
 
 
 def main() -> int:
