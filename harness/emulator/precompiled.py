@@ -16,6 +16,8 @@ from harness.system.processes import OPEN_FILES
 
 PRELUDE = "cuemu_prelude.h"
 _HOST = "host"
+#: Ends the names of headers that hold the prelude and nothing of torch's.
+_ALONE = "_prelude"
 _BINDING = "lean_torch_binding.h"
 
 
@@ -33,6 +35,8 @@ def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[
         _HOST: (["-O0"], implicit_headers(CPP_HEADERS), f"#define {WITH_PYTHON}\n"),
         "fast": (compiler.fast_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}", ""),
         "check": (compiler.checked_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}", ""),
+        f"fast{_ALONE}": (compiler.fast_flags(), f"#include <{PRELUDE}>\n", ""),
+        f"check{_ALONE}": (compiler.checked_flags(), f"#include <{PRELUDE}>\n", ""),
     }
     found = []
     for name, (flags, text, selected) in modes.items():
@@ -61,6 +65,17 @@ def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[
 def descriptors(folder: Path | None) -> list[int]:
     """Returns the descriptors that a compiler must inherit, so that it can open a folder of headers."""
     return [int(folder.name)] if folder is not None and folder.parent == OPEN_FILES else []
+
+
+def prelude(mode: Mode, folder: Path | None) -> list[str]:
+    """Returns the options that put the prelude in front of a unit.
+
+    Args:
+        mode: How kernels will run.
+        folder: The folder of the headers; None if there is none.
+    """
+    header = None if folder is None else folder / f"{mode}{_ALONE}.h"
+    return ["-include", PRELUDE if header is None or not header.is_file() else str(header)]
 
 
 def inclusion(unit: Unit, mode: Mode, folder: Path | None, selection: Path) -> list[str]:

@@ -44,7 +44,7 @@ from harness.emulator.compiler import (
 )
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion
+from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion, prelude
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
@@ -437,21 +437,24 @@ class _Build:
         if unit.folder is not None:
             arguments += ["-iquote", str(unit.folder)]
         arguments += [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
+        given = [*further, *self._flags(unit)]
+        is_changed = any(flag.startswith(("-D", "-U", "-include")) for flag in given)  # what the headers say
+        headers = None if is_changed else self._headers
+        begun: list[str] = []
         if not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"
             folder.mkdir(exist_ok=True)
             (folder / SELECTION).write_text(selection(unit.names, self._torch.root), encoding="utf-8")
             arguments += [f"-I{folder}", f"-I{LEAN}"]
-            given = [*further, *self._flags(unit)]
-            if not any(flag.startswith(("-D", "-U", "-include")) for flag in given):  # they may change the headers
-                arguments += inclusion(unit, self._mode, self._headers, folder / SELECTION)
+            begun = inclusion(unit, self._mode, headers, folder / SELECTION)
+            arguments += begun
         arguments += self._torch.include_flags
         if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
             arguments += ["-isystem", str(python_include())]
         arguments += [f"-I{path}" for path in self._sources.extra_include_paths]
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
-            arguments += ["-include", PRELUDE]
+            arguments += ["-include", PRELUDE] if begun else prelude(self._mode, headers)
             if ASM_WORDS & set(unit.names):
                 arguments += ["-include", "cuemu/ptx.h"]
         arguments += [*self._flags(unit), *further]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, RuntimeLibraries, build_library, build_runtime
 from tests.conftest import Ran
@@ -77,6 +78,14 @@ def test_both_units_begin_with_precompiled_headers(runtime: RuntimeLibraries, tm
     assert build(runtime, tmp_path).is_file()
 
 
+def test_a_unit_without_torchs_headers_begins_with_the_prelude(runtime: RuntimeLibraries, tmp_path: Path) -> None:
+    plain = "#include <cuda_runtime.h>\n__global__ void set(float* x) { x[0] = 1.0f; }\n"
+    sources = InlineSources("plain", (), (plain,), None, no_implicit_headers=True, is_python_module=False)
+    for mode in ("fast", "check"):
+        where = SourceLocator("s.py", "")
+        assert build_library(sources, tmp_path, where, None, mode, headers=runtime.headers).is_file()
+
+
 def test_a_macro_on_the_command_line_reaches_all_headers(runtime: RuntimeLibraries, tmp_path: Path) -> None:
     assert build(runtime, tmp_path, extra_cuda_cflags=("-DNDEBUG",)).is_file()
 
@@ -104,13 +113,21 @@ def test_a_confined_worker_reaches_them(harness: Callable[..., Ran], runtime: Ru
     assert [row["status"] for row in ran.rows] == ["PASSED"], ran.out + ran.err
 
 
-def test_only_the_newest_runtime_keeps_its_headers(shared_emulator: Path, tmp_path: Path) -> None:
+def test_only_the_newest_runtime_keeps_its_headers(
+    shared_emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def precompiled(compiler: object, torch: object, scratch: Path) -> Path:
+        (scratch / "headers").mkdir()
+        (scratch / "headers" / "fast.h.gch").touch()
+        return scratch / "headers"
+
+    monkeypatch.setattr(toolchain, "_precompile", precompiled)  # which takes a minute
     for number in (1, 2):
         headers = tmp_path / f"runtime-{number}" / "headers"
         headers.mkdir(parents=True)
         (headers / "fast.h.gch").touch()
         os.utime(headers, (number, number))
-    known = build_runtime(shared_emulator, with_headers=True)
+    known = build_runtime(shared_emulator)
     mine = tmp_path / known.core.parent.name
     mine.mkdir()
     for library in (known.core, known.torch):

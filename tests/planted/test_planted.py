@@ -48,14 +48,16 @@ def lines_of(finding: Finding) -> set[int]:
 class Runner:
     """Builds planted kernels in the checking mode and asks ``serve.py`` to run them."""
 
-    def __init__(self, folder: Path, server: subprocess.Popen[str]):
+    def __init__(self, folder: Path, headers: Path, server: subprocess.Popen[str]):
         self._folder = folder
+        self._headers = headers
         self._server = server
 
     def findings(self, path: Path, orders: tuple[str, ...]) -> dict[str, list[Finding]]:
         """What the checker finds in each order of threads; every kernel must have run."""
         sources = InlineSources("planted", files=(SourceFile(path, path.read_text()),), is_python_module=False)
-        library = build_library(sources, self._folder, SourceLocator(path, ""), mode="check")
+        where = SourceLocator(path, "")
+        library = build_library(sources, self._folder, where, mode="check", headers=self._headers)
         return {order: self._findings(library, (header(path, "arch") or ["sm_90"])[0], order) for order in orders}
 
     def _findings(self, library: Path, arch: str, order: str) -> list[Finding]:
@@ -81,7 +83,7 @@ class Runner:
 
 @pytest.fixture(scope="session")
 def runner(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    build_runtime(home / "emulator")
+    libraries = build_runtime(home / "emulator", with_headers=True)
     folder = tmp_path_factory.mktemp("planted")
     copies = folder / "copies.so"
     subprocess.run(["g++", "-O1", "-shared", "-fPIC", str(HERE / "copies.cpp"), "-o", str(copies)], check=True)
@@ -92,7 +94,7 @@ def runner(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
         stdout=subprocess.PIPE,
         text=True,
     )
-    yield Runner(folder, server)
+    yield Runner(folder, libraries.headers, server)
     server.communicate()
 
 
