@@ -19,7 +19,7 @@ from harness.system.interrupts import unwinding
 from harness.system.text import one_line, shortened
 
 if TYPE_CHECKING:
-    from harness.generation.attempts import Attempt, Proposer, Tokens
+    from harness.generation.attempts import Proposer
     from harness.generation.search import Search, Verdict
 
 STRATEGIES = ("tree", "refine", "best-of-n")
@@ -39,7 +39,9 @@ class Finite(click.FloatRange):
 
 @click.command("generate")
 @click.argument("problem")
-@click.option("--model", "models", multiple=True, metavar="NAME", help="Ask this model; several are asked in turn.")
+@click.option(
+    "--model", "models", multiple=True, metavar="NAME", help="Ask this model; of several, the better is asked more."
+)
 @click.option("--command", "program", metavar="PROGRAM", help="Ask a program: prompt on stdin, answer on stdout.")
 @click.option(
     "--from-files",
@@ -67,6 +69,7 @@ class Finite(click.FloatRange):
     metavar="IN OUT",
     help="Price of a million tokens sent and received, to show the cost.",
 )
+@click.option("--cost", "most_cost", type=POSITIVE, help="Ask no more once this much is spent, by --price.")
 @click.option(
     "--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Answers to wait for at once."
 )
@@ -114,6 +117,7 @@ def command(
     tokens: int | None,
     minutes: float | None,
     price: tuple[float, float] | None,
+    most_cost: float | None,
     concurrency: int,
     temperature: float | None,
     max_tokens: int | None,
@@ -149,6 +153,8 @@ def command(
 
     if sum(map(bool, (models, program is not None, files is not None))) != 1:
         raise UsageError("say who answers: give either --model, or --command, or --from-files")
+    if most_cost is not None and price is None:
+        raise UsageError("--cost needs --price IN OUT, the prices of a million tokens")
     top, place = project_root(root), harness_home(home)
     solved = find_problem(top, problem)
     proposers: list[Proposer]
@@ -172,7 +178,7 @@ def command(
         court=court,
         proposers=proposers,
         strategy=next(one for one in strategies() if one.name == strategy),
-        budget=Budget(candidates, tokens, minutes),
+        budget=Budget(candidates, tokens, minutes, most_cost, price),
         concurrency=concurrency,
         folder=folder if folder is not None else new_folder(place),
     )
@@ -209,7 +215,7 @@ class _Table:
         if self._as_json:
             row = as_json(verdict)
             if self._price is not None:
-                row["cost"] = cost(attempt.tokens, self._price) if attempt.gate is None else 0.0
+                row["cost"] = attempt.tokens.cost(self._price) if attempt.gate is None else 0.0
             print(json.dumps(row), flush=True)
             return
         if attempt.gate is not None:
@@ -220,14 +226,14 @@ class _Table:
             parent = "" if attempt.parent is None else attempt.parent
             by = shortened(one_line(attempt.proposer), 24)
             head = f"{attempt.number:>4}  {attempt.kind:8} {parent:>4}  {by:24} {attempt.tokens.total:>8}"
-            print(f"{head}  {_short(_result(attempt))}", flush=True)
+            print(f"{head}  {_short(attempt.result)}", flush=True)
 
     def finish(self, search: Search, folder: Path) -> None:
         """Prints what came of the run, and the next command."""
         tokens = search.tokens
         words = f"{len(search.attempts)} attempts, {tokens.total:,} tokens{' (estimated)' if tokens.estimated else ''}"
         if self._price is not None:
-            words += f", cost {cost(tokens, self._price):.4g}"
+            words += f", cost {tokens.cost(self._price):.4g}"
         winner = search.winner
         if winner is not None:
             record = winner.records[0].record
@@ -254,7 +260,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "parent": attempt.parent,
         "proposer": attempt.proposer,
         "outcome": attempt.outcome,
-        "status": _status(attempt) if attempt.records else None,
+        "status": attempt.verdict,
         "message": attempt.message,
         "records": [record.record for record in attempt.records],
         "reward": reward(attempt.records) if attempt.records else None,
@@ -262,27 +268,6 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "gate": None if gate is None else {"passed": gate.passed, "message": gate.message, "records": gate.records},
         "winner": verdict.is_winner,
     }
-
-
-def cost(tokens: Tokens, price: tuple[float, float]) -> float:
-    """Returns what tokens cost, by the prices of a million of them."""
-    return (tokens.sent * price[0] + tokens.received * price[1]) / 1e6
-
-
-def _status(attempt: Attempt) -> str:
-    from harness.records.record import Status
-
-    worst = next((one for one in attempt.records if one.status is not Status.PASSED), attempt.records[0])
-    return worst.verdict
-
-
-def _result(attempt: Attempt) -> str:
-    from harness.rewards import certain_speedup
-
-    if not attempt.records:
-        return f"{attempt.outcome}: {attempt.message}" if attempt.message else str(attempt.outcome)
-    lower = certain_speedup(attempt.records[0]) if attempt.has_passed else None
-    return _status(attempt) if lower is None else f"{_status(attempt)}, at least {lower:.2f}x"
 
 
 def _short(text: str) -> str:

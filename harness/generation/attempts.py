@@ -74,6 +74,10 @@ class Tokens:
         """Tokens in both directions."""
         return self.sent + self.received
 
+    def cost(self, price: tuple[float, float]) -> float:
+        """Returns what the tokens cost, by the prices of a million sent and a million received."""
+        return (self.sent * price[0] + self.received * price[1]) / 1e6
+
     def __add__(self, other: Tokens) -> Tokens:
         estimated = self.estimated or other.estimated
         return Tokens(self.sent + other.sent, self.received + other.received, estimated)
@@ -173,6 +177,24 @@ class Attempt:
     def has_answer(self) -> bool:
         """True if an answer came, with code or without."""
         return self.outcome is not None and self.outcome not in WITHOUT_ANSWER
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the first case that did not pass, else of the first; None if it was not judged."""
+        failed = (one for one in self.records if one.status is not Status.PASSED)
+        return next((one.verdict for one in (*failed, *self.records)), None)
+
+    @property
+    def speedup(self) -> float | None:
+        """The lower end of the speedup's interval on the first case, if it passed and was timed."""
+        return certain_speedup(self.records[0]) if self.has_passed else None
+
+    @property
+    def result(self) -> str:
+        """What became of it, in words; empty while that is open."""
+        if self.verdict is not None:
+            return self.verdict if self.speedup is None else f"{self.verdict}, at least {self.speedup:.2f}x"
+        return ": ".join(filter(None, (self.outcome or "", self.message if self.outcome else "")))
 
     @property
     def value(self) -> float:

@@ -32,7 +32,7 @@ from harness.generation.attempts import (
 from harness.generation.judging import Court, Judge
 from harness.generation.normal_form import normal_digest
 from harness.generation.prompts import Prompts
-from harness.generation.strategies import Move, Strategy, TreeSearch
+from harness.generation.strategies import Move, Strategy, TreeSearch, choose_proposer
 from harness.generation.transcript import Transcript
 from harness.project.paths import harness_home, project_root
 from harness.project.solutions import find_problem
@@ -56,19 +56,27 @@ class Budget:
         candidates: Answers.
         tokens: Tokens in both directions; None for no limit.
         minutes: Minutes of work, over all commands of the run; None for no limit.
+        cost: What the tokens may cost, by ``price``; None for no limit.
+        price: The prices of a million tokens sent and of a million received; None if unknown.
     """
 
     candidates: int = 20
     tokens: int | None = None
     minutes: float | None = None
+    cost: float | None = None
+    price: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("candidates", self.candidates), ("tokens", self.tokens), ("minutes", self.minutes)):
+        for name in ("candidates", "tokens", "minutes", "cost"):
+            value = getattr(self, name)
             if value is None and name != "candidates":
                 continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not is_number or value is None or value <= 0 or (name != "minutes" and value != int(value)):
+            is_whole = name in ("minutes", "cost") or (is_number and value == int(value))
+            if not is_number or not is_whole or value <= 0:
                 raise UsageError(f"a budget of {name} must be a positive number, not {value!r}")
+        if self.cost is not None and self.price is None:
+            raise UsageError("a budget of cost needs the price of tokens")
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Plan:
 
     Attributes:
         court: Where attempts are judged.
-        proposers: Who is asked, in turn.
+        proposers: Who may be asked.
         strategy: What is asked next.
         budget: What it may spend.
         concurrency: Turns that may be open at once.
@@ -123,7 +131,7 @@ def search(
 
     Args:
         problem: Name or file of the problem.
-        proposer: Who proposes solutions; several are asked in turn.
+        proposer: Who proposes solutions; of several the better is asked more often.
         budget: What the search may spend.
         strategy: What to ask next; the default is ``TreeSearch``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
@@ -283,7 +291,8 @@ class Search:
         number = len(self.attempts) + 1
         parent = None if move.parent is None else self.attempts[move.parent - 1]
         prompt = self._prompts.text(move.kind, parent, best_of(self.attempts))
-        return Attempt(number, move.kind, move.parent, self._next_proposer(number).name, prompt)
+        by = choose_proposer([one.name for one in self._alive()], self.attempts)
+        return Attempt(number, move.kind, move.parent, by, prompt)
 
     def _send(self, attempt: Attempt) -> None:
         """Asks a proposer in a thread of its own, which does not keep the program alive."""
@@ -380,6 +389,8 @@ class Search:
             self.why_ended = f"the budget of {budget.candidates} candidates is spent"
         elif budget.tokens is not None and self.tokens.total >= budget.tokens:
             self.why_ended = f"the budget of {budget.tokens} tokens is spent"
+        elif budget.cost is not None and budget.price is not None and self.tokens.cost(budget.price) >= budget.cost:
+            self.why_ended = f"the budget of {budget.cost:g} is spent"
         elif self._seconds_left() == 0:
             self.why_ended = f"the budget of {budget.minutes:g} minutes is spent"
         elif not self._alive():
@@ -400,10 +411,6 @@ class Search:
         return [
             one for one in self._plan.proposers if self._failures[one.name] < MOST_FAILURES and one.name not in spent
         ]
-
-    def _next_proposer(self, number: int) -> Proposer:
-        alive = self._alive()
-        return alive[number % len(alive)]
 
     def _elapsed_s(self) -> float:
         return self._transcript.elapsed_s + time.monotonic() - self._began

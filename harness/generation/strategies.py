@@ -6,12 +6,17 @@ A strategy is a function of the history, so a run that was killed goes on as if 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from harness.generation.attempts import WITHOUT_ANSWER, Attempt, Kind, Outcome, best_of
+from harness.rewards import NO_KERNEL
+
+#: Weight of a bandit's bonus for what was tried less.
+EXPLORATION = 0.2
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class TreeSearch:
 
     name = "tree"
 
-    def __init__(self, most_children: int = 6, exploration: float = 0.2):
+    def __init__(self, most_children: int = 6, exploration: float = EXPLORATION):
         self._most_children = most_children
         self._exploration = exploration
 
@@ -129,7 +134,32 @@ class TreeSearch:
         return Move(Kind.EDIT if turns % 2 == 0 else Kind.REWRITE, node.number)
 
     def _bonus(self, total: int, tried: int) -> float:
-        return self._exploration * math.sqrt(math.log(max(total, 1) + 1) / tried)
+        return _bonus(self._exploration, total, tried)
+
+
+def choose_proposer(names: Sequence[str], history: Sequence[Attempt]) -> str:
+    """Returns the proposer to ask next.
+
+    A bandit (UCB1) weighs the mean value of a proposer's answers against how often it was asked.
+    Whoever was not asked yet comes first.
+
+    Args:
+        names: The names of those that still answer.
+        history: All attempts. Those without an outcome count as asked.
+    """
+
+    def promise(name: str) -> float:
+        asked = [one for one in history if one.proposer == name]
+        known = [one.value for one in asked if one.outcome is not None]
+        if not asked:
+            return math.inf
+        return statistics.fmean(known or [NO_KERNEL]) + _bonus(EXPLORATION, len(history), len(asked))
+
+    return max(names, key=promise)  # of equal ones the first
+
+
+def _bonus(exploration: float, total: int, tried: int) -> float:
+    return exploration * math.sqrt(math.log(max(total, 1) + 1) / tried)
 
 
 def strategies() -> Iterator[Strategy]:

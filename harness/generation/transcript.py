@@ -10,7 +10,7 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,17 +24,118 @@ FILE_NAME = "transcript.jsonl"
 LAYOUT = 1
 
 
-class Transcript:
-    """The transcript of a run, which only one process may have open; a context manager.
+class History:
+    """What a transcript tells about a run.
+
+    Args:
+        folder: The run's folder.
+
+    Attributes:
+        path: The transcript's file.
+        facts: What stays the same when the run goes on: problem, device, strategy, proposers.
+        attempts: The attempts so far. One without an outcome has an answer if ``source`` is set.
+        texts: Raw answers, by number.
+        answers: Raw answers that were not judged yet, with their notes, by number.
+        elapsed_s: Seconds that earlier commands spent on the run.
+    """
+
+    def __init__(self, folder: Path):
+        self.path = folder / FILE_NAME
+        self.facts: dict[str, Any] = {}
+        self.attempts: list[Attempt] = []
+        self.texts: dict[int, str] = {}
+        self.answers: dict[int, tuple[str, str]] = {}
+        self.elapsed_s = 0.0
+        self._names: dict[int, list[str]] = {}
+
+    @classmethod
+    def of(cls, folder: Path, store: Store) -> History:
+        """Reads the transcript of a run, which may be at work.
+
+        Args:
+            folder: The run's folder.
+            store: Where its records are. Attempts whose records it lacks have none.
+
+        Raises:
+            UsageError: The file cannot be read, or is no transcript of this version.
+        """
+        history = cls(folder)
+        try:
+            with history.path.open("rb") as file:
+                history._replay(file)
+        except OSError as error:
+            raise UsageError(f"cannot read {one_line(str(history.path))}: {error.strerror}") from None
+        for index, attempt in enumerate(history.attempts):
+            names = history._names.get(attempt.number, [])
+            records = tuple(store.get(name) for name in names if store.has(name))
+            history.attempts[index] = dataclasses.replace(attempt, records=records)
+        return history
+
+    def _replay(self, lines: Iterable[bytes]) -> int:
+        """Takes events in and returns their bytes, up to a line that a kill cut off: nothing followed from it."""
+        end = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                event = json.loads(line)
+                if number == 1:
+                    self._begin(event)
+                else:
+                    self._apply(event)
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+                self._refuse(f"line {number} is not an event of a run")
+            end += len(line)
+        return end
+
+    def _begin(self, event: Any) -> None:
+        if event["event"] != "begun" or event["layout"] != LAYOUT:
+            self._refuse("it is no transcript of this version")
+        self.facts = dict(event["facts"])
+
+    def _apply(self, event: Any) -> None:
+        number = event["number"]
+        if event["event"] == "asked":
+            if number != len(self.attempts) + 1:
+                raise ValueError("a number is missing")
+            kind, parent = Kind(event["kind"]), event["parent"]
+            self.attempts.append(Attempt(number, kind, parent, str(event["proposer"]), str(event["prompt"])))
+            return
+        attempt = self.attempts[number - 1]
+        if event["event"] == "answered":
+            self.texts[number] = str(event["text"])
+            self.answers[number] = (self.texts[number], str(event["note"]))
+            attempt = dataclasses.replace(attempt, tokens=Tokens(**event["tokens"]))
+        elif event["event"] == "settled":
+            self.answers.pop(number, None)
+            self._names[number] = [str(name) for name in event["records"]]
+            attempt = dataclasses.replace(
+                attempt,
+                outcome=Outcome(event["outcome"]),
+                message=str(event["message"]),
+                source=str(event["source"]),
+                tokens=Tokens(**event["tokens"]),
+            )
+            self.elapsed_s = float(event["elapsed_s"])
+        elif event["event"] == "gated":
+            gate = event["gate"]
+            found = Gate(gate["passed"], str(gate["message"]), tuple(map(str, gate["records"])))
+            attempt = dataclasses.replace(attempt, gate=found)
+            self.elapsed_s = float(event["elapsed_s"])
+        else:
+            raise ValueError("an unknown event")
+        self.attempts[number - 1] = attempt
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise UsageError(f"{one_line(str(self.path))}: {why}; choose another folder for a new run")
+
+
+class Transcript(History):
+    """The transcript of a run at work, which only one process may have open.
 
     Args:
         folder: The run's folder, created if it is missing.
-        facts: What must stay the same when the run goes on: problem, device, strategy, proposers.
-
-    Attributes:
-        attempts: The attempts so far. One without an outcome has an answer if ``source`` is set.
-        answers: Raw answers that were received and not yet judged, with their notes, by number.
-        elapsed_s: Seconds that earlier commands spent on the run.
+        facts: What must stay the same when the run goes on.
 
     Raises:
         UsageError: The folder cannot be used, holds something else or a run of another kind, or
@@ -42,11 +143,7 @@ class Transcript:
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any]):
-        self.path = folder / FILE_NAME
-        self.attempts: list[Attempt] = []
-        self.answers: dict[int, tuple[str, str]] = {}
-        self.elapsed_s = 0.0
-        self._names: dict[int, list[str]] = {}
+        super().__init__(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a+b")
@@ -131,63 +228,16 @@ class Transcript:
 
     def _read(self, facts: Mapping[str, Any]) -> None:
         self._file.seek(0)
-        end = 0
-        for number, line in enumerate(self._file, start=1):
-            if not line.endswith(b"\n"):  # a kill cut it off, so nothing followed from it
-                break
-            try:
-                event = json.loads(line)
-                if number == 1:
-                    self._check(event, facts)
-                else:
-                    self._apply(event)
-            except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-                self._refuse(f"line {number} is not an event of a run")
-            end += len(line)
+        end = self._replay(self._file)
+        if end:
+            self._check(facts)
         self._file.truncate(end)
         self._file.seek(0, os.SEEK_END)
         if not end:
             self._write("begun", layout=LAYOUT, facts=dict(facts))
 
-    def _check(self, event: Any, facts: Mapping[str, Any]) -> None:
-        if event["event"] != "begun" or event["layout"] != LAYOUT:
-            self._refuse("it is no transcript of this version")
+    def _check(self, facts: Mapping[str, Any]) -> None:
         for name, value in facts.items():
-            before = event["facts"].get(name)
+            before = self.facts.get(name)
             if before != json.loads(json.dumps(value)):
                 self._refuse(f"the run has another {name}: {one_line(str(before))}, not {one_line(str(value))}")
-
-    def _apply(self, event: Any) -> None:
-        number = event["number"]
-        if event["event"] == "asked":
-            if number != len(self.attempts) + 1:
-                raise ValueError("a number is missing")
-            kind, parent = Kind(event["kind"]), event["parent"]
-            self.attempts.append(Attempt(number, kind, parent, str(event["proposer"]), str(event["prompt"])))
-            return
-        attempt = self.attempts[number - 1]
-        if event["event"] == "answered":
-            self.answers[number] = (str(event["text"]), str(event["note"]))
-            attempt = dataclasses.replace(attempt, tokens=Tokens(**event["tokens"]))
-        elif event["event"] == "settled":
-            self.answers.pop(number, None)
-            self._names[number] = [str(name) for name in event["records"]]
-            attempt = dataclasses.replace(
-                attempt,
-                outcome=Outcome(event["outcome"]),
-                message=str(event["message"]),
-                source=str(event["source"]),
-                tokens=Tokens(**event["tokens"]),
-            )
-            self.elapsed_s = float(event["elapsed_s"])
-        elif event["event"] == "gated":
-            gate = event["gate"]
-            found = Gate(gate["passed"], str(gate["message"]), tuple(map(str, gate["records"])))
-            attempt = dataclasses.replace(attempt, gate=found)
-            self.elapsed_s = float(event["elapsed_s"])
-        else:
-            raise ValueError("an unknown event")
-        self.attempts[number - 1] = attempt
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise UsageError(f"{one_line(str(self.path))}: {why}; choose another folder for a new run")

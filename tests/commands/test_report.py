@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 import re
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from harness.generation.attempts import Attempt, Gate, Kind, Outcome, Tokens
+from harness.generation.transcript import Transcript
 from harness.records.kernels import KernelUse
 from harness.records.record import EvaluationRecord, Finding, PrecisionClass, Status, TensorReport
 from harness.records.store import Store
@@ -22,6 +25,7 @@ from harness.report.html.candidate import coloured
 Harness = Callable[..., Any]
 TIMES = {"median_ms": 2.0, "low_ms": 1.9, "high_ms": 2.2, "samples_ms": [1.9, 2.0, 2.2]}
 SLOWER = {"median_ms": 4.0, "low_ms": 3.9, "high_ms": 4.1, "samples_ms": [3.9, 4.0, 4.1]}
+CERTIFICATE = {"calls": 4, "candidate_ms": 2.0, "at_least_ms": 1.9, "eager_ms": 4.0, "resolution_ms": 0.01}
 PASSED = EvaluationRecord(
     problem="norm",
     solution="norm/fast",
@@ -38,6 +42,7 @@ PASSED = EvaluationRecord(
     forward_ms=2.0,
     speedup={"forward": 2.0},
     speedup_interval={"forward": (1.9, 2.1)},
+    certified={"forward": CERTIFICATE},
     samples={"forward": {"candidate": TIMES, "eager": SLOWER}},
     floor={"forward": {"share": (0.8, 0.79, 0.81), "intensity": 2.5}},
     device_state={"during": {"sm_mhz": {"median": 1980}, "max_temperature_c": 44}, "flags": []},
@@ -58,6 +63,7 @@ WRONG = replace(
     forward_ms=None,
     speedup=None,
     speedup_interval={},
+    certified={},
     samples={},
     digest="d2",
     record="000000000002",
@@ -123,7 +129,14 @@ def report(harness: Harness, filled: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def page(report: Path) -> Iterator[Any]:
-    """The report in Chromium; at the end nothing of it has run that is not ours, and nothing failed."""
+    """The report in Chromium."""
+    with opened(report) as page:
+        yield page
+
+
+@contextlib.contextmanager
+def opened(report: Path) -> Iterator[Any]:
+    """A report in Chromium; at the end nothing of it has run that is not ours, and nothing failed."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip("needs a browser: apt-get install chromium")
@@ -225,6 +238,7 @@ def test_without_matplotlib_the_command_says_how_to_get_it(harness: Harness, fil
         (["--problem", "none"], "no records of none"),
         (["-o", "{folder}/none/r.html"], "cannot write"),
         (["{folder}/home/store.db"], "store.db"),
+        (["{folder}"], "cannot read {folder}/transcript.jsonl"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line(
@@ -232,7 +246,8 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
 ) -> None:
     given = [one.format(folder=tmp_path) for one in options]
     ran = harness("report", "-o", tmp_path / "r.html", *given, "--home", filled)
-    assert (ran.code, ran.out, words in ran.err, "Traceback" in ran.err) == (2, "", True, False), ran.err
+    told = words.format(folder=tmp_path) in ran.err
+    assert (ran.code, ran.out, told, "Traceback" in ran.err) == (2, "", True, False), ran.err
     assert not (tmp_path / "r.html").exists()
 
 
@@ -307,3 +322,37 @@ def test_it_fits_the_window(page: Any, width: int, scheme: str) -> None:
     is_dark = sum(map(int, re.findall(r"\d+", paper)[:3])) < 300
     assert is_dark == (scheme == "dark")
     assert ink != paper
+
+
+def test_a_search_is_shown_turn_by_turn(harness: Harness, filled: Path, tmp_path: Path) -> None:
+    transcript = Transcript(tmp_path / f"run{SCRIPT[:8]}", {"problem": "norm", "strategy": "tree"})
+    for number, records, gate in ((1, (WRONG,), None), (2, (PASSED,), Gate(True)), (3, (), None)):
+        asked = Attempt(number, Kind.REPAIR, number - 1 or None, SCRIPT, f"prompt {number} {SCRIPT}{CLOSING}")
+        transcript.asked(asked)
+        answered = replace(asked, tokens=Tokens(1000, 500))
+        transcript.answered(answered, f"answer {number} {SCRIPT}{CLOSING}")
+        if records:
+            settled = replace(answered, outcome=Outcome.JUDGED, source="x", records=records)
+            transcript.settled(settled, 1.0)
+            if gate is not None:
+                transcript.gated(replace(settled, gate=gate), 2.0)
+    # The run is at work, and what is not written to its end is no event yet.
+    with transcript.path.open("a") as file:
+        file.write('{"event": "asked"')
+    ran = harness("report", transcript.path.parent, "-o", tmp_path / "r.html", "--home", filled)
+    transcript.close()
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    with opened(tmp_path / "r.html") as page:
+        told = page.inner_text("main")
+        assert "1 of 3 attempts passed, the first of them attempt 2; 4,500 tokens; 4,500 for each" in told
+        rows = [row.inner_text().split("\t") for row in page.locator(".turns tbody tr").all()]
+        assert [row[0] for row in rows] == ["1", "2", "3"]
+        assert [row[2] for row in rows] == ["", "1", "2"]
+        assert [row[-1].strip("■✓ ") for row in rows] == ["WRONG_OUTPUT", "PASSED, at least 1.90x; passed the gate", ""]
+        assert "Best by tokens" in page.locator("figure h3").all_inner_texts()
+        page.locator(".turns").get_by_role("link", name="2").click()
+        page.wait_for_function("document.querySelector('#page h2')?.textContent === 'Attempt 2: repair'")
+        answer, prompt = page.locator("#page pre").all_inner_texts()
+        assert answer.startswith(f"answer 2 {SCRIPT}")
+        assert prompt.startswith(f"prompt 2 {SCRIPT}")
+        assert page.locator("#rows tbody a").all_inner_texts() == ["attempt 1", "attempt 2"]

@@ -219,6 +219,7 @@ def test_a_model_that_never_answers_ends_the_run(harness: Harness, problem: Path
         (("--command", "cat", "--candidates", "0"), "0 is not in the range"),
         (("--command", "cat", "--minutes", "nan"), "finite"),
         (("--command", "cat", "--price", "1", "inf"), "not a finite number"),
+        (("--command", "cat", "--cost", "1"), "--cost needs --price"),
         (("--command", "cat", "--temperature", "nan"), "nan is not"),
         (("--command", "cat", "--case", "smal"), "no case 'smal'"),
         (("--command", "cat", "--device", "tpu"), "a search takes one device"),

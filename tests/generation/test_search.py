@@ -148,6 +148,14 @@ def test_a_folder_with_something_else_is_refused(
     assert (tmp_path / "run" / "transcript.jsonl").read_bytes() == damage
 
 
+def test_a_budget_of_cost_ends_a_run(run_unjudged: Callable[..., list[Verdict]]) -> None:
+    proposer = Scripted(["prose"] * 9)
+    run_unjudged(proposer, Budget(9, cost=0.0002, price=(10.0, 20.0)))  # an answer costs 0.00009
+    assert len(proposer.turns) == 3
+    with pytest.raises(UsageError, match="needs the price"):
+        Budget(cost=1.0)
+
+
 def test_two_processes_do_not_share_a_run(run_unjudged: Callable[..., list[Verdict]]) -> None:
     def ask_too(turn: Turn) -> Reply:
         with pytest.raises(UsageError, match="another process works on the run"):
@@ -160,7 +168,9 @@ def test_two_processes_do_not_share_a_run(run_unjudged: Callable[..., list[Verdi
     assert verdict.attempt.outcome is Outcome.NO_CODE
 
 
-@pytest.mark.parametrize("budget", [{"candidates": 0}, {"candidates": 1.5}, {"tokens": -1}, {"minutes": float("nan")}])
+@pytest.mark.parametrize(
+    "budget", [{"candidates": 0}, {"candidates": 1.5}, {"tokens": -1}, {"minutes": float("nan")}, {"cost": 0}]
+)
 def test_a_budget_that_means_nothing_is_refused(budget: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="must be a positive number"):
         Budget(**budget)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from benchmarks.strategies import TASKS, Task, simulated
 from harness.generation.attempts import Attempt, Gate, Kind, Outcome
-from harness.generation.strategies import BestOfN, Move, Refinement, Strategy, TreeSearch, strategies
+from harness.generation.strategies import BestOfN, Move, Refinement, Strategy, TreeSearch, choose_proposer, strategies
 from harness.records.record import EvaluationRecord, Status
 from tests.generation.test_rewards import BLANK, failed, passed
 
@@ -84,6 +85,27 @@ def test_the_tree_leaves_an_overfitted_attempt_alone() -> None:
     one = TreeSearch()
     overfitted = replace(history(one, BLANK)[0], gate=Gate(False))
     assert one.next([overfitted]) == Move(Kind.WRITE)
+
+
+def test_of_several_models_the_better_is_asked_more_often() -> None:
+    def asked(*results: tuple[str, EvaluationRecord | Outcome | None]) -> list[Attempt]:
+        strategy = BestOfN()
+        plain = history(strategy, *(result for _, result in results))
+        return [replace(one, proposer=name) for one, (name, _) in zip(plain, results, strict=True)]
+
+    assert choose_proposer(["a", "b"], []) == "a"
+    assert choose_proposer(["a", "b"], asked(("a", None))) == "b"  # also while the first is at work
+    assert choose_proposer(["a", "b"], asked(("a", passed(2.0)), ("b", WRONG))) == "a"
+    assert choose_proposer(["a", "b"], asked(("a", Outcome.TIMED_OUT), ("b", WRONG))) == "b"
+    assert choose_proposer(["b"], asked(("a", passed(2.0)), ("b", WRONG))) == "b"
+    attempts: list[Attempt] = []
+    for _ in range(200):
+        name = choose_proposer(["weak", "good"], attempts)
+        attempts = asked(
+            *((one.proposer, one.records[0]) for one in attempts), (name, passed(1.4 if name == "good" else 1.0))
+        )
+    counts = Counter(one.proposer for one in attempts)
+    assert counts["good"] > 2 * counts["weak"] > 10  # and none is given up
 
 
 @pytest.mark.parametrize("task", TASKS[2:], ids=lambda task: task.name)

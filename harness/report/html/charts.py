@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.report.extras import imported
 from harness.report.html.entries import CHEATED, FAILED, PASSED, WRONG, Entry
+from harness.report.html.searches import Search
 from harness.system.text import one_line, shortened
 from harness.timing.sample_scores import DIRECTIONS, Counting, SampleScore
 from harness.timing.scores import mapping, number
@@ -48,7 +49,7 @@ class Chart(NamedTuple):
     svg: str
 
 
-def charts(entries: Sequence[Entry], scores: Sequence[SampleScore]) -> list[Chart]:
+def charts(entries: Sequence[Entry], scores: Sequence[SampleScore], searches: Sequence[Search] = ()) -> list[Chart]:
     """Draws every chart for which there are figures.
 
     Raises:
@@ -57,7 +58,7 @@ def charts(entries: Sequence[Entry], scores: Sequence[SampleScore]) -> list[Char
     imported("matplotlib.figure", "report")
     makers = (_forest, _errors, _light, _progress, _clocks)
     found = [maker(entries) for maker in makers]
-    return [chart for chart in (*found, _fast(scores)) if chart is not None]
+    return [chart for chart in (*found, _fast(scores), _by_tokens(searches)) if chart is not None]
 
 
 def _forest(entries: Sequence[Entry]) -> Chart | None:
@@ -174,6 +175,25 @@ def _progress(entries: Sequence[Entry]) -> Chart | None:
 
     caption = "The best speedup of a problem so far, in the order of judging; a mark for each candidate."
     return Chart("Best so far", caption, _svg("progress", draw, (5.2, 3.6)))
+
+
+def _by_tokens(searches: Sequence[Search]) -> Chart | None:
+    lines = [(search.name, found) for search in searches if (found := search.best_by_tokens)][:MOST_LINES]
+    if not lines:
+        return None
+
+    def draw(axes: Axes) -> None:
+        for place, (name, found) in enumerate(lines):
+            label, colour = shortened(one_line(name), _MOST_NAME), _SERIES[place]
+            axes.step(*zip(*found, strict=True), where="post", color=colour, marker=_MARKERS[place], label=label)
+        axes.set_yscale("log")
+        _plain_log_ticks(axes.yaxis)
+        axes.set_xlabel("tokens")
+        axes.set_ylabel("best so far, times eager at least")
+        axes.legend(frameon=False)
+
+    caption = "The lower end of the best speedup's interval, after the tokens of each turn."
+    return Chart("Best by tokens", caption, _svg("tokens", draw, (5.2, 3.6)))
 
 
 def _fast(scores: Sequence[SampleScore]) -> Chart | None:

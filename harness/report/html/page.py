@@ -18,6 +18,7 @@ from harness.report.comparison import WORDS
 from harness.report.html.candidate import Sources, bar_width, has_grid, message_of, page_of
 from harness.report.html.charts import charts
 from harness.report.html.entries import SIGNS, Entry, Group, counts_of, entries_of, kind_of
+from harness.report.html.searches import LEFT_OUT, Search
 from harness.report.sample_scores import results_of
 from harness.report.table import share_text
 from harness.report.templates import markup_environment
@@ -63,12 +64,13 @@ class Card(NamedTuple):
     provenance: list[tuple[str, str]]
 
 
-def rendered(groups: Sequence[Group], sources: Sources) -> str:
+def rendered(groups: Sequence[Group], sources: Sources, searches: Sequence[Search] = ()) -> str:
     """Renders the report about some groups of records as one HTML document.
 
     Args:
         groups: What to show; several are shown side by side.
         sources: Returns the judged texts.
+        searches: Searches by language models to show turn by turn.
 
     Raises:
         UsageError: matplotlib is missing.
@@ -98,9 +100,10 @@ def rendered(groups: Sequence[Group], sources: Sources) -> str:
             for score in found
         ],
         machines=_machines(entries),
-        charts=[one._replace(svg=Markup(one.svg)) for one in charts(entries, _all(scores))],
+        charts=[one._replace(svg=Markup(one.svg)) for one in charts(entries, _all(scores), searches)],
+        searches=searches,
         directions=[name for name in DIRECTIONS if any(entry.milliseconds(name) is not None for entry in entries)],
-        pages=_pages(entries, environment, sources),
+        pages=_pages(entries, environment, sources, searches),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup(style),
@@ -172,8 +175,8 @@ def _ratio(one: Interval | None) -> str:
     return "" if one is None else "{:.3g}x [{:.3g}, {:.3g}]".format(*one)
 
 
-def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources) -> str:
-    """Returns the candidates' pages, compressed, in base64; without the largest sources where they are too much."""
+def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources, searches: Sequence[Search]) -> str:
+    """Returns the pages, compressed, in base64; without the largest sources and turns where they are too much."""
     template = environment.get_template("candidate.html.j2")
     pages: dict[str, str] = {}
     budget: float = MOST_BYTES
@@ -188,6 +191,15 @@ def _pages(entries: Sequence[Entry], environment: Environment, sources: Sources)
             text, size = environment.get_template("left_out.html.j2").render(record=entry.worst), 0
         budget -= size
         pages[entry.key] = text
+    turn_page = environment.get_template("turn.html.j2")
+    for place, search in enumerate(searches):
+        for turn in search.turns:
+            text = turn_page.render(turn=turn)
+            size = _compressed(text)
+            if size > budget:
+                text, size = turn_page.render(turn=turn._replace(prompt=LEFT_OUT, answer=LEFT_OUT)), 0
+            budget -= size
+            pages[f"t{place}-{turn.number}"] = text
     return base64.b64encode(zlib.compress(json.dumps(pages).encode(), 9)).decode()
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Sorts and filters the table of candidates, and shows a candidate's page when its link is followed.
+// Sorts and filters the table of candidates, and shows the page of a candidate or a turn when its link is followed.
 const byId = (name) => document.getElementById(name);
 const body = document.querySelector("#rows tbody");
 const rows = [...body.rows];
@@ -62,7 +62,7 @@ async function unpacked() {
 async function showPage() {
   const [key, line] = location.hash.slice(1).split(".");
   const place = byId("page");
-  if (!/^c\d+$/.test(key)) return;
+  if (!/^(c\d+|t\d+-\d+)$/.test(key)) return;
   pages = pages ?? unpacked();
   const found = (await pages)[key];
   if (found === undefined) return;
@@ -78,7 +78,7 @@ async function showPage() {
 
 // The page of the chosen candidate shows again although the address does not change.
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[href^='#c']");
+  const link = event.target.closest("a[href^='#c'], a[href^='#t']");
   if (link && link.getAttribute("href") === location.hash) showPage();
 });
 addEventListener("hashchange", showPage);
