@@ -438,8 +438,8 @@ class _Build:
             arguments += ["-iquote", str(unit.folder)]
         arguments += [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
         given = [*further, *self._flags(unit)]
-        is_changed = any(flag.startswith(("-D", "-U", "-include")) for flag in given)  # what the headers say
-        headers = None if is_changed else self._headers
+        # Of macros g++ itself knows whether a precompiled header names them; a header may change anything.
+        headers = None if any(flag.startswith("-include") for flag in given) else self._headers
         begun: list[str] = []
         if not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.compilation.elf import undefined_symbols
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, RuntimeLibraries, build_library, build_runtime
@@ -86,8 +87,18 @@ def test_a_unit_without_torchs_headers_begins_with_the_prelude(runtime: RuntimeL
         assert build_library(sources, tmp_path, where, None, mode, headers=runtime.headers).is_file()
 
 
-def test_a_macro_on_the_command_line_reaches_all_headers(runtime: RuntimeLibraries, tmp_path: Path) -> None:
-    assert build(runtime, tmp_path, extra_cuda_cflags=("-DNDEBUG",)).is_file()
+@pytest.mark.parametrize(("flags", "is_checked"), [((), True), (("-DNDEBUG",), False), (("-DMINE=1",), True)])
+def test_a_macro_on_the_command_line_reaches_all_headers(
+    shared_emulator: Path, tmp_path: Path, flags: tuple[str, ...], is_checked: bool
+) -> None:
+    known = build_runtime(shared_emulator, with_headers=True)
+    asserting = "#include <cassert>\n" + CUDA.replace("return y;", "assert(y.numel() > 1);\n  return y;")
+    library = build(known, tmp_path, asserting, extra_cuda_cflags=flags)
+    assert ("__assert_fail" in (undefined_symbols(library) or ())) is is_checked
+
+
+def test_an_unknown_macro_keeps_precompiled_headers(runtime: RuntimeLibraries, tmp_path: Path) -> None:
+    assert build(runtime, tmp_path, extra_cuda_cflags=("-DMINE=1",), extra_cflags=("-DMINE=1",)).is_file()
 
 
 def test_what_a_unit_names_is_added_to_a_precompiled_header(runtime: RuntimeLibraries, tmp_path: Path) -> None:
