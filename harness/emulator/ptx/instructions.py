@@ -253,10 +253,11 @@ _rows(
 _rows(
     "membar, fence, bar and barrier: sync and arrive",
     (r"membar\.cta|fence(?:\.sc|\.acq_rel)?\.cta", "", "::cuemu::fence(false)"),
-    (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:cluster|gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"fence(?:\.sc|\.acq_rel)?\.cluster", "", "::cuemu::fence_cluster()"),
     (r"fence\.proxy\.async(?:\.global|\.shared::(?:cta|cluster))?", "", "::cuemu::fence_async_proxy()"),
     (r"fence\.proxy\.alias", "", "::cuemu::fence(false)"),
-    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence(false)"),
+    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence_cluster()"),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", "- u32 ?u32", "P::meet({a}, {b}, true, __LINE__)"),
     (r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?", "- u32 u32", "P::meet({a}, {b}, false, __LINE__)"),
 )
@@ -284,8 +285,29 @@ _rows(
     (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", "- u32", "static_cast<void>({a})"),
 )
 
+_rows(
+    "clusters: barrier.cluster, mapa, getctarank",
+    (
+        r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?:\.aligned)?",
+        "",
+        "::cuemu::arrive_at_cluster_barrier(!{relaxed?}, __LINE__)",
+    ),
+    (
+        r"barrier\.cluster\.wait(?:\.acquire|(?P<relaxed>\.relaxed))?(?:\.aligned)?",
+        "",
+        "::cuemu::wait_at_cluster_barrier(!{relaxed?}, __LINE__)",
+    ),
+    (r"mapa(?:\.shared::cluster)?\.(?P<t>u(?:32|64))", "t t u32", "P::mapped<{T}>({a}, {b}, __LINE__)"),
+    (
+        r"getctarank(?:\.shared::cluster)?\.(?P<t>u(?:32|64))",
+        "u32 t",
+        "::cuemu::rank_of_shared(P::address({a}, 0), __LINE__)",
+    ),
+)
+
 _L2 = r"(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?"
 _PLACE = rf"{_WITHIN}(?:\.shared(?:::cta)?)?\.b64"
+_ANY_PLACE = rf"{_WITHIN}(?:\.shared(?:::cta|::cluster)?)?\.b64"
 _ENDED = r"mbarrier\.(?:test_wait|try_wait)"
 _rows(
     "cp.async and its groups; cp.async.bulk between global and shared memory, and its groups",
@@ -304,6 +326,16 @@ _rows(
         "P::copy_bulk({a}, {b}, {c}, {d}, __LINE__)",
     ),
     (
+        rf"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.multicast::cluster{_L2}",
+        "@ @ u32 @ u16 ?u64",
+        "P::share_bulk({a}, {b}, {c}, {d}, {e}, __LINE__)",
+    ),
+    (
+        r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
+        "@ @ u32 @",
+        "P::copy_bulk({a}, {b}, {c}, {d}, __LINE__)",
+    ),
+    (
         rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_L2}",
         "@ @ u32 ?u64",
         "P::copy_bulk_back({a}, {b}, {c}, __LINE__)",
@@ -313,9 +345,9 @@ _rows(
     "mbarrier: init, inval, arrive, expect_tx, test_wait, try_wait",
     (r"mbarrier\.init(?:\.shared(?:::cta)?)?\.b64", "@ u32", "P::begin_mbarrier({a}, {b}, __LINE__)"),
     (r"mbarrier\.inval(?:\.shared(?:::cta)?)?\.b64", "@", "P::end_mbarrier({a})"),
-    (rf"mbarrier\.arrive(?:\.release)?{_PLACE}", "u64 @ ?u32", "P::arrive({a}, 0, {b}, __LINE__)"),
-    (rf"mbarrier\.arrive\.expect_tx(?:\.release)?{_PLACE}", "u64 @ u32", "P::arrive({a}, {b}, 1, __LINE__)"),
-    (rf"mbarrier\.expect_tx(?:\.relaxed)?{_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
+    (rf"mbarrier\.arrive(?:\.release|\.relaxed)?{_ANY_PLACE}", "u64 @ ?u32", "P::arrive({a}, 0, {b}, __LINE__)"),
+    (rf"mbarrier\.arrive\.expect_tx(?:\.release|\.relaxed)?{_ANY_PLACE}", "u64 @ u32", "P::arrive({a}, {b}, 1, __LINE__)"),
+    (rf"mbarrier\.expect_tx(?:\.relaxed)?{_ANY_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
     (rf"{_ENDED}\.parity(?:\.acquire)?{_PLACE}", "pred @ u32 ?u32", "P::has_completed({a}, {b} & 1, __LINE__)"),
     (rf"{_ENDED}(?:\.acquire)?{_PLACE}", "pred @ u64 ?u32", "P::has_completed({a}, {b} >> 63, __LINE__)"),
 )

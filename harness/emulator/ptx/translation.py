@@ -58,6 +58,19 @@ _SPECIAL = {
     "%clock64": "::clock64()",
     "%globaltimer": "::__globaltimer()",
     "WARP_SZ": "32",
+    **{
+        f"%{name}.{axis}": f"::cuemu::cluster_place().{member}.{axis}"
+        for name, member in (
+            ("cluster_ctaid", "index"),
+            ("cluster_nctaid", "size"),
+            ("clusterid", "id"),
+            ("nclusterid", "count"),
+        )
+        for axis in "xyz"
+    },
+    "%cluster_ctarank": "::cuemu::cluster_place().rank",
+    "%cluster_nctarank": "::cuemu::cluster_place().blocks",
+    "%is_explicit_cluster": "::cuemu::is_explicit_cluster()",
 }
 
 

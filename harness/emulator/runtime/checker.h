@@ -63,6 +63,7 @@ struct Spin {
 struct Conduct {
   Spin spin;
   Doubt doubt;
+  bool has_fenced_cluster;  // so that its relaxed arrivals at the cluster's barrier publish
 };
 
 // Whether launches are checked. One OS thread then runs all blocks of a launch.

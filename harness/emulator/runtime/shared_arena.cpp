@@ -68,6 +68,19 @@ void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignmen
   return address;
 }
 
+void SharedArena::lay_out_as(const SharedArena& other) {
+  if (this == &other) return;
+  const std::ptrdiff_t distance = memory_ - other.memory_;
+  slots_ = other.slots_;
+  for (Slot& slot : slots_) {
+    slot.address += distance;
+    slot.damaged = false;
+    fill_red_zone(slot.address + slot.bytes, kZoneBytes);
+  }
+  free_ = other.free_ + distance;
+  static_bytes_ = other.static_bytes_;
+}
+
 SharedArena::Place SharedArena::place(const char* address, std::size_t bytes) const {
   const auto made = [&](const char* data, std::size_t size, const char* name) {
     return Place{data, size, name, address >= data && address + bytes <= data + size};

@@ -23,6 +23,8 @@ class SharedArena {
   // Returns the variable's memory, or null if it does not fit. The address stays the same during a
   // launch.
   void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
+  // Gives a new arena the variables that another one has, at the same places.
+  void lay_out_as(const SharedArena& other);
   void* dynamic() {
     is_dynamic_known_ = true;
     return dynamic_;

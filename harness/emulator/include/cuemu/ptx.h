@@ -331,6 +331,9 @@ CUEMU_INLINE T packed(float low, float high, bool relu) {
 // Addresses. One of 32 bits is the lower half of a pointer into the block's shared memory.
 CUEMU_INLINE char* address(std::uint32_t base, std::int64_t offset) { return shared_pointer(base + static_cast<std::uint32_t>(offset)); }
 CUEMU_INLINE char* address(std::uint64_t base, std::int64_t offset) { return reinterpret_cast<char*>(base) + offset; }
+template <typename T> CUEMU_INLINE T mapped(T own, std::uint32_t rank, int line) {
+  return static_cast<T>(reinterpret_cast<std::uintptr_t>(shared_of_rank(address(own, 0), rank, line)));
+}
 template <typename T> CUEMU_INLINE T* pointer(char* address) { return reinterpret_cast<T*>(address); }
 
 template <typename T, int n>

@@ -16,6 +16,7 @@ struct Config {
   dim3 block;
   std::size_t shared_bytes;
   bool cooperative = false;  // all blocks are alive at once and may use the grid's barrier
+  dim3 cluster = {};         // blocks that run at the same time and share memory
 };
 
 using Entry = void (*)(const void* bound);
@@ -112,7 +113,25 @@ void matrix_multiply(const MatrixProduct& own, int line);
 // not allow.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
 
-// The byte of the block's shared memory whose address has these lower 32 bits.
+// The calling block's place in its cluster, and the cluster's place in the grid. Without a cluster each block is one.
+struct ClusterPlace {
+  uint3 index;  // of the block in the cluster
+  dim3 size;    // of the cluster, in blocks
+  uint3 id;     // of the cluster in the grid
+  dim3 count;   // of clusters
+  unsigned rank;
+  unsigned blocks;
+};
+ClusterPlace cluster_place();
+bool is_explicit_cluster();
+// Arrives at the cluster's barrier without waiting, and waits for all threads of the cluster to have done so.
+void arrive_at_cluster_barrier(bool releases, int line);
+void wait_at_cluster_barrier(bool acquires, int line);
+// Where a shared variable of one block of the cluster lies in another one, and the block that has it.
+char* shared_of_rank(char* address, std::uint32_t rank, int line);
+std::uint32_t rank_of_shared(const char* address, int line);
+
+// The byte of the cluster's shared memory whose address has these lower 32 bits.
 char* shared_pointer(std::uint32_t address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
@@ -165,6 +184,8 @@ class WideAccess {
 
 // A memory fence. A fence of the whole device also publishes earlier writes to other blocks.
 void fence(bool of_device);
+// A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes.
+void fence_cluster();
 
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.
