@@ -18,7 +18,7 @@ class Row:
         pattern: What the opcode matches as a whole. Its groups are the values of `code` and of `types`.
         types: The types of the operands, the result first; a group's name stands for what it matched. `-` says
             that there is no result, as an address (`@`) in the first place does. `*` are registers in braces, `>*`
-            such results, and `w` is `t` in twice its size; `?` in front marks an operand that may be missing, `|`
+            such results, `+*` such results that are read, too, as operand `{a}`, and `w` is `t` in twice its size; `?` in front marks an operand that may be missing, `|`
             behind a result with a predicate.
         code: The C++ expression of the result, or a statement. `{a}`, `{b}` and so on are the operands behind the
             result, `{T}` is the C++ type of the group `t`, `{name}` what a group matched, `{name?}` whether it did,
@@ -365,7 +365,7 @@ _PRODUCTS = (
 )
 _ELEMENT = {
     "f16": "half", "bf16": "bfloat16", "tf32": "tf32", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "uint8",
-    "s32": "int32",
+    "s32": "int32", "e4m3": "e4m3", "e5m2": "e5m2",
 }  # fmt: skip
 
 
@@ -385,4 +385,39 @@ _rows(
     (rf"ldmatrix{_8x8}", ">* @", "P::load_matrices<{count}, {trans?}>({a}, __LINE__)"),
     (rf"stmatrix{_8x8}", "@ *", "P::store_matrices<{count}, {trans?}>({a}, {b}, __LINE__)"),
     *(_product(shape, one, total) for shape, factors, totals in _PRODUCTS for one in factors for total in totals),
+)
+
+
+_SMALLEST = ("e4m3", "e5m2")
+_COLUMNS = "|".join(str(count) for count in range(8, 257, 8))
+#: Factors of wgmma with their depth, then their sums. Each multiple of 8 up to 256 is a number of columns.
+_WARPGROUP = (
+    *(("f16.f16", 16, sums) for sums in ("f32", "f16")),
+    ("bf16.bf16", 16, "f32"),
+    ("tf32.tf32", 8, "f32"),
+    *((f"{left}.{right}", 32, sums) for left in _SMALLEST for right in _SMALLEST for sums in ("f32", "f16")),
+    *((f"{left}.{right}", 32, "s32") for left in ("s8", "u8") for right in ("s8", "u8")),
+)
+
+
+def _warpgroup_product(factors: str, depth: int, sums: str) -> tuple[str, str, str]:
+    left, right = factors.split(".")
+    elements = ", ".join(f"::cuemu::Element::{_ELEMENT[one]}" for one in (sums, left, right))
+    is_whole, is_half = sums == "s32", depth == 16
+    scales = "1, 1" if is_whole else "{e}, {f}"
+    return (
+        rf"wgmma\.mma_async\.sync\.aligned\.m64n(?P<columns>{_COLUMNS})k{depth}"
+        rf"(?P<satfinite>\.satfinite(?=\.s32))?\.{sums}\.{left}\.{right}",
+        f"+* * u64 pred{'' if is_whole else ' s32 s32'}{' u32 ?u32' if is_half else ''}",
+        f"P::warpgroup_product<{{columns}}, {depth}, {elements}>({{a}}, {{b}}, {{c}}, {{d}}, {scales}, "
+        f"{'{g}, {h}' if is_half else '0, 0'}, {{satfinite?}}, __LINE__)",
+    )
+
+
+_rows(
+    "wgmma: fence, mma_async (f16, bf16, tf32, e4m3, e5m2, s8, u8), commit_group, wait_group",
+    (r"wgmma\.fence\.sync\.aligned", "", "::cuemu::fence_registers()"),
+    (r"wgmma\.commit_group\.sync\.aligned", "", "::cuemu::commit_products()"),
+    (r"wgmma\.wait_group\.sync\.aligned", "- u32", "::cuemu::wait_for_products({a}, __LINE__)"),
+    *(_warpgroup_product(*one) for one in _WARPGROUP),
 )

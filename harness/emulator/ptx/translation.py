@@ -104,6 +104,10 @@ def translate(statement: Statement) -> str:
     items = parse_text(statement.template.replace("%%", "%"))
     if not items:
         raise Refused("no instruction")
+    if "wgmma.mma_async" in statement.template:
+        before = ["CUEMU_HAND_OVER(true);", *before, "CUEMU_HAND_OVER(false);"]
+        written = [f"CUEMU_IN_FLIGHT({one.text});" for one in statement.operands if one.is_written]
+        after = ["CUEMU_HAND_OVER(true);", *after, "CUEMU_HAND_OVER(false);", *written]
     body = " ".join(_scope(items, registers))
     extra = "bool cuemu_flag = false; std::uint32_t cuemu_carry = 0; static_cast<void>(cuemu_flag + cuemu_carry);"
     return f"do {{ namespace P = ::cuemu::ptx; {' '.join(before)} {extra} {{ {body} }} {' '.join(after)} }} while (0)"
@@ -161,11 +165,13 @@ class _Writer:
         if not required <= len(arguments) <= len(types):
             raise self._refused(f"{len(arguments)} operands")
         operands = zip(arguments[results:], types[results:], strict=False)
+        if row.types and row.types[0] == "+*":
+            operands = zip(arguments, types, strict=False)
         given = [self._value(one, kind) for one, kind in operands]
         if groups.get("ftz"):
             kinds = types[results:]
             given = [f"P::flushed({one})" if kinds[at] == "f32" else one for at, one in enumerate(given)]
-        expression = self._filled(row.code, groups, dict(zip("abcdefg", given, strict=False)))
+        expression = self._filled(row.code, groups, dict(zip("abcdefgh", given, strict=False)))
         if results and types[0] == "f32":
             expression = f"P::flushed({expression})" if groups.get("ftz") else expression
             expression = f"::__saturatef({expression})" if groups.get("sat") else expression
@@ -184,7 +190,7 @@ class _Writer:
 
     @staticmethod
     def _type(kind: str, groups: Groups) -> str:
-        mark = kind[0] if kind[0] in "?>" else ""
+        mark = kind[0] if kind[0] in "?>+" else ""
         name, is_pair = kind.removeprefix(mark).removesuffix("|"), kind.endswith("|")
         if name == "w":
             name = f"{groups['t'][0]}{2 * int(groups['t'][1:])}"
@@ -206,7 +212,7 @@ class _Writer:
         return re.sub(r"\{\{|\}\}|\{(?P<name>\w+)(?:(?P<mark>[?|])(?P<text>[\w:]*))?\}", part, code)
 
     def _assigned(self, argument: Argument, kind: str, expression: str, groups: Groups) -> str:
-        if kind.startswith(">"):
+        if kind[0] in ">+":
             names = argument.items if isinstance(argument, Vector) else (argument,)
             targets = [
                 self._register(name).name if name != "_" else "P::Sink()" for name in names if isinstance(name, str)
@@ -230,7 +236,7 @@ class _Writer:
         return code
 
     def _value(self, argument: Argument, kind: str) -> str:
-        kind = kind.removeprefix("?")
+        kind = kind.lstrip("?+")
         if kind == "@":
             if not isinstance(argument, Address):
                 raise self._refused("an operand that is no address")

@@ -59,6 +59,7 @@ void Block::begin(std::uint64_t number, ClusterClock* clock, unsigned rank) {
     conduct_.assign(size_, Conduct{});
   }
   copies_.begin(size_);
+  if (is_checking()) products_.begin();
   arena_.begin_block();
 }
 
@@ -190,6 +191,16 @@ bool Block::complete_warp_operation(unsigned warp, unsigned lane) {
 void Block::check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]) {
   for (unsigned left = lanes; left != 0; left &= left - 1) {
     const Thread& thread = *waiting[__builtin_ctz(left)];
+    if (thread.operation == static_cast<int>(WarpOp::warpgroup_multiply)) {
+      if (thread.result == static_cast<std::uint64_t>(MatrixOutcome::done)) {
+        products_.add(*this, thread, *reinterpret_cast<const WarpgroupProduct*>(thread.value));
+      }
+      return;
+    }
+    if (thread.operation == static_cast<int>(WarpOp::warpgroup_wait)) {
+      products_.wait(*this, thread, static_cast<std::uint32_t>(thread.value));
+      return clock_.sync_warp(warp, lanes);
+    }
     if (thread.operation == static_cast<int>(WarpOp::sync)) return clock_.sync_warp(warp, lanes);
     unsigned source = 0;
     if (!shuffle_source(thread, source) || (lanes >> source & 1) != 0) continue;

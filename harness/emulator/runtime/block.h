@@ -10,6 +10,7 @@
 #include "cuemu/runtime.h"
 #include "fiber.h"
 #include "shared_arena.h"
+#include "warpgroup.h"
 
 namespace cuemu {
 
@@ -154,6 +155,7 @@ class Block {
   Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
   AsyncCopies& copies() { return copies_; }
+  ProductsInFlight& products() { return products_; }
   // Whether the copy that begins now happens as late as possible. The checking mode finds accesses meanwhile by
   // themselves.
   bool delays_copy() {
@@ -200,6 +202,7 @@ class Block {
   SharedArena arena_;
   BlockClock clock_;
   AsyncCopies copies_;
+  ProductsInFlight products_;
   std::vector<Conduct> conduct_;  // by thread, in the checking mode
 };
 
@@ -256,6 +259,7 @@ const char* warp_operation_name(WarpOp operation);
 
 // The outcome of a warp's matrix operation, returned to each lane.
 enum class MatrixOutcome : std::uint64_t { done, lanes_missing, lanes_differ };
+MatrixOutcome multiply_warpgroup(Block& block, Thread* const (&threads)[kLanes]);
 void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
 
 // Finds the lane that a waiting thread's shuffle reads from. Returns false if the operation is not

@@ -47,10 +47,12 @@ struct Running {
   unsigned thread;
   const CopyView* copy = nullptr;  // set if an asynchronous copy of the thread accesses memory, not the thread itself
   int line = 0;                    // of that copy
+  const char* agent = "asynchronous copy";
   uint3 index() const { return index_in(thread, block.launch().config.block); }
   bool is_behind(const Cell& earlier) const {
     return copy != nullptr ? clock.is_behind(earlier, *copy) : clock.is_behind(earlier, thread);
   }
+  bool copies() const { return *agent == 'a'; }
   unsigned lane_clock() const { return copy != nullptr ? copy->clock : clock.lane_clock(thread); }
 };
 
@@ -308,13 +310,15 @@ void tell_copy(const Running& at, const Touch& touch, const Cell& earlier, bool 
   const uint3 thread = index_in(earlier.thread(), checker().config.block);
   const uint3 block = index_in(earlier.block() - 1, checker().config.grid);
   Report report{"race", checker().kernel, copy_line,
-                "the asynchronous copy that " + thread_words(at.index(), at.block.index()) + " began in line " + line + " " +
+                std::string("the ") + at.agent + " that " + thread_words(at.index(), at.block.index()) + " began in line " + line + " " +
                     verb(touch) + " " + where + ", which " + thread_words(thread, block) + " " + before + " in line {1}: " +
                     (is_hidden ? "no fence.proxy.async lies between" : "nothing orders the two"),
                 is_hidden ? "Put a fence.proxy.async behind the access, before the barrier that the copy's thread waits for."
-                          : "Let every thread arrive at an mbarrier behind its last access, and begin the next copy behind "
-                            "that phase.",
-                {{at.index(), at.block.index(), copy_line, std::string("copies and ") + verb(touch), nullptr},
+                : at.copies()
+                    ? "Let every thread arrive at an mbarrier behind its last access, and begin the next copy behind that phase."
+                    : "Let the wgmma begin behind the barrier that says that its operands are there, and wait for it "
+                      "(wgmma.wait_group) before they are written again.",
+                {{at.index(), at.block.index(), copy_line, std::string(at.copies() ? "copies and " : "multiplies and ") + verb(touch), nullptr},
                  {thread, block, 0, before, earlier.code()}}};
   add_report(std::move(report));
 }
@@ -577,12 +581,33 @@ void check_grid_barrier() { checker().shadow.forget(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
 
+namespace {
+
+// An access to a register that a product in flight writes. Reports it.
+void check_register(Worker& worker, const Touch& touch) {
+  Block& block = worker.block();
+  const auto* const found = block.products().registers_at(worker.thread().linear, touch.address, touch.bytes);
+  if (found == nullptr || !is_new('r', touch.code, found->line)) return;
+  const uint3 thread = worker.thread_index();
+  const std::string line = std::to_string(found->line);
+  add_report({"race", checker().kernel, 0,
+              thread_words(thread, block.index()) + " " + verb(touch) + " a register in line {0} while the wgmma of line " + line +
+                  ", which writes it, is in flight: no wgmma.wait_group has ended it",
+              "Put wgmma.commit_group and wgmma.wait_group between the wgmma and the access.",
+              {{thread, block.index(), 0, verb(touch), touch.code}, {thread, block.index(), found->line, "multiplies", nullptr}}});
+}
+
+}  // namespace
+
 void check_access(Touch touch) {
   Checker& all = checker();
   if (touch.address >= all.indices && touch.address < all.indices_end) return;  // threadIdx and the like
   Worker& worker = this_worker();
   const Thread& thread = worker.thread();
-  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
+  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) {  // a local variable
+    if (worker.block().products().has_registers()) check_register(worker, touch);
+    return;
+  }
   if (all.repeated.touch.address != nullptr) settle_repeated_store();
   Block& block = worker.block();
   const AsyncCopies::Waiting* const copy = block.copies().current();
@@ -621,6 +646,32 @@ void check_access(Touch touch) {
     if (found != all.histories.end()) at.clock.acquire(found->second);
   }
   if (touch.writes) at.clock.release(all.histories[touch.address], at.thread);
+}
+
+void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes) {
+  const Touch touch{address, bytes, true, false, false, false, product.code};
+  const Running at{this_worker(), block, block.clock(), view.thread, &view, product.line, "wgmma"};
+  const SharedArena::Place place = block.arena().place(address, bytes);
+  if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
+  if (const auto* flying = copy_in_flight(block, touch)) tell_copy_in_flight(at, touch, *flying, place_words(touch, &place));
+}
+
+void check_product_read(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes) {
+  const Touch touch{address, bytes, true, false, false, false, product.code};
+  const Running at{this_worker(), block, block.clock(), view.thread, &view, product.line, "wgmma"};
+  const SharedArena::Place place = block.arena().place(address, bytes);
+  if (place.is_inside) note_words(at, touch, &place);
+}
+
+void check_product_fence(const WarpgroupProduct& product) {
+  if (!is_new('f', product.code, product.line)) return;
+  Worker& worker = this_worker();
+  const std::string thread = worker.position();
+  add_report({"race", checker().kernel, product.line,
+              thread + " begins a wgmma in line " + std::to_string(product.line) +
+                  " without a wgmma.fence before: its registers and the thread's own accesses to them are not ordered",
+              "Put a wgmma.fence.sync.aligned before the first wgmma, and behind every access to registers that the next one uses.",
+              {{worker.thread_index(), worker.block().index(), product.line, "multiplies", nullptr}}});
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {

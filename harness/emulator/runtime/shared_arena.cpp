@@ -29,7 +29,7 @@ SharedArena::SharedArena() {
   }
   memory_ = static_cast<char*>(memory);
   end_ = memory_ + kStaticArenaBytes + kDynamicArenaBytes;
-  dynamic_ = memory_ + kStaticArenaBytes + kDynamicZoneBytes;
+  dynamic_ = end_ - kDynamicZoneBytes;
   free_ = memory_ + kZoneBytes;
 }
 
@@ -39,6 +39,8 @@ void SharedArena::begin_launch(std::size_t dynamic_bytes) {
   free_ = memory_ + kZoneBytes;
   fill_red_zone(memory_, kZoneBytes);
   dynamic_bytes_ = dynamic_bytes;
+  // At the arena's end, so that the lower 18 bits of its addresses are not those of variables.
+  dynamic_ = end_ - kDynamicZoneBytes - (dynamic_bytes + kDynamicZoneBytes - 1) / kDynamicZoneBytes * kDynamicZoneBytes;
   dynamic_damaged_ = is_dynamic_known_ = false;
   fill_red_zone(dynamic_ - kDynamicZoneBytes, kDynamicZoneBytes);
   fill_red_zone(dynamic_ + dynamic_bytes_, kDynamicZoneBytes);

@@ -34,6 +34,9 @@ class SharedArena {
   // Whether an address is the arena's, red zones included.
   bool holds(const char* address) const { return address >= memory_ && address < end_; }
   const char* begin() const { return memory_; }
+  // Whether an address lies among the variables, or there is nothing else. A descriptor of wgmma has 18 bits of an
+  // address, and these parts of the arena never share them.
+  bool is_static(const char* address) const { return address < free_ || dynamic_bytes_ == 0; }
   // The variable at an address of the arena, or the nearest one.
   struct Place {
     const char* data;

@@ -80,8 +80,8 @@ CUEMU_INLINE void out(Register& to, T value) {
 }
 template <typename T> CUEMU_INLINE void out(const Sink&, T) {}
 
-// Several registers in braces.
-template <typename T, int n> struct alignas(sizeof(T) * n) Pack {
+// Several registers in braces; those of a vector access are aligned as such.
+template <typename T, int n> struct alignas(n == 2 || n == 4 ? sizeof(T) * n : sizeof(T)) Pack {
   T x[n];
 };
 template <typename First, typename... Rest>
@@ -411,3 +411,4 @@ CUEMU_INLINE std::uint32_t elected(std::uint32_t mask, bool& is_leader, int line
 
 #include "ptx_copies.h"
 #include "ptx_matrices.h"
+#include "ptx_warpgroup.h"

@@ -74,6 +74,8 @@ enum class WarpOp : int {
   matrix_load,
   matrix_store,
   matrix_multiply,
+  warpgroup_multiply,
+  warpgroup_wait,
 };
 // `parameter` and `width` are those of the shuffles. A lane that a shuffle may not read yields the
 // fill of new memory.
@@ -84,14 +86,16 @@ unsigned active_lanes(int line);
 
 // The elements of matrices that the 32 lanes of a warp hold together. In a matrix with `columns`
 // columns, element i of lane l is at row (32 i + l) / columns and column (32 i + l) % columns.
-enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32 };
+enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32, e4m3, e5m2 };
 constexpr int bytes_of(Element element) {
   switch (element) {
     case Element::half:
     case Element::bfloat16: return 2;
     case Element::float64: return 8;
     case Element::int8:
-    case Element::uint8: return 1;
+    case Element::uint8:
+    case Element::e4m3:
+    case Element::e5m2: return 1;
     default: return 4;
   }
 }
@@ -109,6 +113,27 @@ struct MatrixProduct {
   bool is_mma = false;  // whether lanes hold what PTX's mma.sync says
 };
 void matrix_multiply(const MatrixProduct& own, int line);
+// A lane's part in sum := left x right, plus the sum before if it is kept, with shapes (64, n) := (64, k) x (k, n). The four
+// warps of a warpgroup hold 16 rows each. The right matrix, and the left one unless registers hold it, lie in shared
+// memory, where a descriptor says.
+struct WarpgroupProduct {
+  int n, k;
+  Element left, right, sum;
+  void* sums;
+  const std::uint32_t* left_registers;  // null if there is a descriptor
+  std::uint64_t left_at, right_at;
+  bool keeps, saturates, negates_left, negates_right, transposes_left, transposes_right;
+  const void* code = nullptr;  // the place in the kernel
+  int line = 0;
+};
+void warpgroup_multiply(const WarpgroupProduct& own, int line);
+void fence_registers();
+void commit_products();
+void wait_for_products(std::uint32_t pending, int line);
+// For the checking mode: a variable that products in flight write, and the accesses by which asm statements take it over.
+void note_product_registers(const void* begin, std::size_t bytes, int line);
+void hand_over_registers(bool begins);
+
 // Waits for the other lanes of the warp, and reports addresses and strides that loads and stores do
 // not allow.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
