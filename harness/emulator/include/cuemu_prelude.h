@@ -48,6 +48,7 @@
 #include "cuemu/launch.h"
 #include "cuemu/math.h"
 #include "cuemu/runtime.h"
+#include "cuemu/tensor_map.h"
 #include "cuemu/threads.h"
 #include "cuemu/unsupported.h"
 #include "cuemu/vector_types.h"

@@ -17,7 +17,7 @@ class Row:
         about: The row's heading in the documentation.
         pattern: What the opcode matches as a whole. Its groups are the values of `code` and of `types`.
         types: The types of the operands, the result first; a group's name stands for what it matched. `-` says
-            that there is no result, as an address (`@`) in the first place does. `*` are registers in braces, `>*`
+            that there is no result, as an address (`@`), or a place in a tensor (`#`), in the first place does. `*` are registers in braces, `>*`
             such results, `+*` such results that are read, too, as operand `{a}`, and `w` is `t` in twice its size; `?` in front marks an operand that may be missing, `|`
             behind a result with a predicate.
         code: The C++ expression of the result, or a statement. `{a}`, `{b}` and so on are the operands behind the
@@ -350,6 +350,32 @@ _rows(
     (rf"mbarrier\.expect_tx(?:\.relaxed)?{_ANY_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
     (rf"{_ENDED}\.parity(?:\.acquire)?{_PLACE}", "pred @ u32 ?u32", "P::has_completed({a}, {b} & 1, __LINE__)"),
     (rf"{_ENDED}(?:\.acquire)?{_PLACE}", "pred @ u64 ?u32", "P::has_completed({a}, {b} >> 63, __LINE__)"),
+)
+
+_TENSOR = r"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d"
+_HINT = r"(?:\.L2::cache_hint)?"
+_rows(
+    "tensor maps: cp.async.bulk.tensor, prefetch, fence.proxy.tensormap",
+    (
+        rf"{_TENSOR}\.shared::(?:cluster|cta)\.global(?:\.tile)?\.mbarrier::complete_tx::bytes{_HINT}",
+        "@ # @ ?u64",
+        "P::load_box<{rank}>({a}, {b}, {c}, __LINE__)",
+    ),
+    (
+        rf"{_TENSOR}\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes\.multicast::cluster{_HINT}",
+        "@ # @ u16 ?u64",
+        "P::share_box<{rank}>({a}, {b}, {c}, {d}, __LINE__)",
+    ),
+    (
+        rf"{_TENSOR}\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}",
+        "# @ ?u64",
+        "P::store_box<{rank}>({a}, {b}, __LINE__)",
+    ),
+    (rf"cp\.async\.bulk\.prefetch\.tensor\.[1-5]d\.L2\.global(?:\.tile)?{_HINT}", "# ?u64", "static_cast<void>({a})"),
+    (rf"cp\.async\.bulk\.prefetch\.L2\.global{_HINT}", "@ u32 ?u64", "static_cast<void>({a})"),
+    (r"prefetch(?:\.param|\.const)?\.tensormap", "@", "static_cast<void>({a})"),
+    (r"fence\.proxy\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"fence\.proxy\.tensormap::generic\.acquire\.(?:cta|cluster|gpu|sys)", "@ u32", "::cuemu::fence(true)"),
 )
 
 _8x8 = r"\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(?:::cta)?\.b16"

@@ -22,6 +22,7 @@ from harness.emulator.ptx.text import (
     Label,
     Pair,
     Scope,
+    TensorAddress,
     Vector,
     parse_text,
 )
@@ -186,7 +187,7 @@ class _Writer:
 
     @staticmethod
     def _has_result(row: Row) -> bool:
-        return bool(row.types) and row.types[0] not in ("-", "@")
+        return bool(row.types) and row.types[0] not in ("-", "@", "#")
 
     @staticmethod
     def _type(kind: str, groups: Groups) -> str:
@@ -241,6 +242,11 @@ class _Writer:
             if not isinstance(argument, Address):
                 raise self._refused("an operand that is no address")
             return f"P::address({self._register(argument.base).name}, {argument.offset})"
+        if kind == "#":
+            if not isinstance(argument, TensorAddress):
+                raise self._refused("an operand that is no place in a tensor")
+            places = ", ".join(map(self._raw, argument.coordinates))
+            return f"P::box_place(P::address({self._register(argument.base).name}, 0), P::gather({places}))"
         if kind == "*":
             items = argument.items if isinstance(argument, Vector) else (argument,)
             return f"P::gather({', '.join(self._raw(one) for one in items if isinstance(one, str))})"

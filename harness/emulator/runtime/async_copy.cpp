@@ -17,6 +17,7 @@ std::atomic_flag wide_access = ATOMIC_FLAG_INIT;
 
 void AsyncCopies::begin(unsigned threads) {
   waiting_.clear();
+  boxes_.clear();
   committed_.clear();
   current_.has_view = false;
   threads_ = threads;
@@ -29,8 +30,11 @@ std::uint32_t& AsyncCopies::committed(unsigned thread, bool is_bulk) {
 
 void AsyncCopies::commit(unsigned thread, bool is_bulk) { ++committed(thread, is_bulk); }
 
-void AsyncCopies::add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view) {
-  waiting_.push_back({copy, &from, thread, committed(thread, copy.is_bulk), view != nullptr, view == nullptr ? CopyView{} : *view});
+void AsyncCopies::add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view, const void* code) {
+  waiting_.push_back({copy, &from, code, thread, committed(thread, copy.is_bulk), view != nullptr, view == nullptr ? CopyView{} : *view});
+  if (copy.box == nullptr) return;
+  boxes_.push_back(std::make_unique<TensorBox>(*copy.box));
+  waiting_.back().copy.box = boxes_.back().get();
 }
 
 bool AsyncCopies::take(std::size_t place, AsyncCopy& copy) {
@@ -80,7 +84,7 @@ bool begin_async_copy(const AsyncCopy& copy) {
   BlockClock& clock = block.clock();
   clock.use_thread_order();
   const CopyView view = clock.begin_copy(thread);
-  copies.add(block, thread, copy, &view);
+  copies.add(block, thread, copy, &view, __builtin_return_address(0));
   return false;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cuemu/runtime.h"
@@ -19,7 +20,7 @@ class AsyncCopies {
 
   // Keeps a copy that a thread of a block begins, which need not be the block that waits for it. `view` is that of a bulk
   // copy in the checking mode.
-  void add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view);
+  void add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view, const void* code = nullptr);
   void commit(unsigned thread, bool is_bulk);
   bool take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
   bool take_of(const char* barrier, AsyncCopy& copy);
@@ -27,6 +28,7 @@ class AsyncCopies {
   struct Waiting {
     AsyncCopy copy;
     Block* from;
+    const void* code;  // the place in the kernel where it began
     unsigned thread;
     std::uint32_t group;  // the number of the thread's groups before it
     bool has_view;
@@ -42,6 +44,7 @@ class AsyncCopies {
   std::uint32_t& committed(unsigned thread, bool is_bulk);
   bool take(std::size_t place, AsyncCopy& copy);
 
+  std::vector<std::unique_ptr<TensorBox>> boxes_;  // of copies, also of past ones
   std::vector<Waiting> waiting_;                         // in the order of their begin
   std::vector<std::array<std::uint32_t, 2>> committed_;  // by thread: the groups of plain and of bulk copies, if any
   Waiting current_{};

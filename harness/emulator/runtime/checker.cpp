@@ -612,6 +612,7 @@ void check_access(Touch touch) {
   Block& block = worker.block();
   const AsyncCopies::Waiting* const copy = block.copies().current();
   Block& acting = copy != nullptr ? *copy->from : block;
+  if (copy != nullptr && copy->copy.box != nullptr) touch.code = copy->code;
   const Running at{worker, acting, acting.clock(), copy != nullptr ? copy->view.thread : thread.linear,
                    copy != nullptr ? &copy->view : nullptr, copy != nullptr ? copy->copy.line : 0};
   if (all.doubts != 0) {

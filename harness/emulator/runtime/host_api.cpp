@@ -35,6 +35,7 @@ constexpr ErrorText kErrors[] = {
     {NAMED(cudaErrorNoDevice), "no CUDA-capable device is detected"},
     {NAMED(cudaErrorInvalidDevice), "invalid device ordinal"},
     {NAMED(cudaErrorInvalidResourceHandle), "invalid resource handle"},
+    {NAMED(cudaErrorSymbolNotFound), "named symbol not found"},
     {NAMED(cudaErrorNotReady), "device not ready"},
     {NAMED(cudaErrorIllegalAddress), "an illegal memory access was encountered"},
     {NAMED(cudaErrorLaunchOutOfResources), "too many resources requested for launch"},

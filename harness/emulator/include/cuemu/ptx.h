@@ -411,4 +411,5 @@ CUEMU_INLINE std::uint32_t elected(std::uint32_t mask, bool& is_leader, int line
 
 #include "ptx_copies.h"
 #include "ptx_matrices.h"
+#include "ptx_tensors.h"
 #include "ptx_warpgroup.h"

@@ -11,7 +11,9 @@ CUEMU_INLINE void copy_words(const AsyncCopy& copy) {
     *reinterpret_cast<T*>(copy.to + done) = *reinterpret_cast<const T*>(copy.from + done);
   }
 }
+inline void copy_box(const AsyncCopy& copy);
 CUEMU_INLINE void perform(const AsyncCopy& copy) {
+  if (copy.box != nullptr) return copy_box(copy);
   if (copy.read < copy.bytes) {
     for (std::uint32_t i = 0; i < copy.bytes; ++i) copy.to[i] = i < copy.read ? copy.from[i] : 0;
   } else if (copy.bytes == 4) copy_words<std::uint32_t>(copy);

@@ -161,7 +161,27 @@ char* shared_pointer(std::uint32_t address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
 
-// An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros.
+// What a tensor map says: the innermost dimension comes first.
+struct TensorMap {
+  std::uint64_t mark;  // of a map that cuTensorMapEncodeTiled has filled
+  char* data;
+  std::uint64_t strides[5];  // in bytes; the first is the size of an element
+  std::uint64_t fill;        // an element beside the tensor
+  std::uint32_t last[5];     // index of each dimension
+  unsigned short box[5];
+  unsigned char steps[5];  // from one element of the box to the next
+  unsigned char rank, swizzle;
+};
+struct TensorBox {
+  TensorMap map;
+  std::int32_t at[5];
+  std::uint32_t extents[5];  // elements in shared memory
+  std::uint32_t bytes;
+};
+TensorBox tensor_box(const char* map, const std::int32_t* at, int rank, int line);
+
+// An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros. In a copy of a box one of the two addresses
+// is null, that of the tensor.
 struct AsyncCopy {
   char* to;
   const char* from;
@@ -169,7 +189,9 @@ struct AsyncCopy {
   char* barrier;  // the mbarrier that it completes; null for a copy of a group
   bool is_bulk;
   int line;
+  const TensorBox* box = nullptr;
 };
+void read_box(const AsyncCopy& copy, TensorBox& box);
 // A copy happens at any moment between its begin and the wait for it: at once in one order of threads, as late as
 // possible in another, and at random in the third. Returns whether the caller has to do it at once.
 bool begin_async_copy(const AsyncCopy& copy);
