@@ -289,10 +289,11 @@ void warpgroup_multiply(const WarpgroupProduct& given, int line) {
   own.code = __builtin_return_address(0);
   own.line = line;
   Worker& worker = this_worker();
-  if (worker.block().size() % (4 * kLanes) != 0) {
-    worker.fail("divergence", line, "wgmma.mma_async in " + worker.position() + ": a block of " +
-                std::to_string(worker.block().size()) + " threads is no whole number of warpgroups",
-                "Launch a multiple of 128 threads.", kLaunchFailure);
+  const unsigned first = worker.thread().linear / (4 * kLanes) * (4 * kLanes);
+  if (first + 4 * kLanes > worker.block().size()) {
+    worker.fail("divergence", line, "wgmma.mma_async in " + worker.position() + ": a warpgroup is four warps, the first of which has a " +
+                "number that 4 divides, and the block ends before",
+                "Launch 128 threads for each warpgroup.", kLaunchFailure);
   }
   if (is_checking() && !worker.block().conduct(worker.thread().linear).has_fenced_registers) check_product_fence(own);
   worker.matrix_operation(WarpOp::warpgroup_multiply, &own, 1, 0, line);
