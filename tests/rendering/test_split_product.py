@@ -28,7 +28,7 @@ constexpr int cudaSuccess = 0;
 int values[2];
 inline int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {{ *value = values[attribute]; return 0; }}
 inline int64_t ceil_div(int64_t a, int64_t b) {{ return (a + b - 1) / b; }}
-constexpr int kTile = 128, kStep = 32, kLine = 128, kClusterM = 1, kClusterN = 2;
+constexpr int kTile = 128, kStep = 32, kLine = 128, kClusterM = 1, kClusterN = 2, kSplitFrom = 30;
 inline int64_t steps_of(int64_t depth) {{ return ceil_div(depth, kStep); }}
 {choice}
 int main(int, char** words) {{
