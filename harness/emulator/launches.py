@@ -130,7 +130,8 @@ def rewrite_clusters(code: Code) -> None:
         sizes = code.one_line(position + 2, closing)
         if code.text(start) == "template":
             parameters = code.angle_close(start + 1)
-            if parameters is None or names_in(code.span(start, parameters)) & names_in(code.span(position + 2, closing)):
+            given = names_in(code.span(position + 2, closing))
+            if parameters is None or names_in(code.span(start, parameters)) & given:
                 continue
         code.replace(position, closing + 1, "")
         note = f'static const bool cuemu_cluster_{position} = ::cuemu::note_cluster("{name}", dim3({sizes}));'

@@ -131,8 +131,9 @@ class Tensor:
     def box(self, at: Sequence[int], box: Sequence[int], steps: Sequence[int], swizzle: int, beside: bytes) -> bytes:
         """What a copy of a box leaves in shared memory at a multiple of 1024."""
         extents = [box[0], *(-(-size // step) for size, step in zip(box[1:], steps[1:], strict=True))]
+        taken = [1, *steps[1:]]
         straight = b"".join(
-            self.element([first + index * step for first, index, step in zip(at, reversed(place), [1, *steps[1:]], strict=True)])
+            self.element([first + index * step for first, index, step in zip(at, reversed(place), taken, strict=True)])
             or beside
             for place in itertools.product(*(range(extent) for extent in reversed(extents)))
         )
@@ -190,7 +191,8 @@ def test_a_box_is_stored_inside_the_tensor_only(emulator: Emulator, swizzle: int
             inside = x >= 16 and y >= 4
             offset = (y - 4) * 16 + (x - 16) * 2
             offset ^= (offset >> 7 & (1 << swizzle) - 1) << 4
-            assert left[place : place + 2] == (source[offset : offset + 2] if inside else tensor.data[place : place + 2])
+            expected = source[offset : offset + 2] if inside else tensor.data[place : place + 2]
+            assert left[place : place + 2] == expected
     assert left[40:48] == tensor.data[40:48]
 
 

@@ -13,7 +13,12 @@ from .warpgroup_products import CASES, Case, expected, factors, packed, source, 
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "checked"])
-def built(request: pytest.FixtureRequest, native: Callable[..., Emulator], shared: Path, made_once: Callable[..., Path]) -> Emulator:
+def built(
+    request: pytest.FixtureRequest,
+    native: Callable[..., Emulator],
+    shared: Path,
+    made_once: Callable[..., Path],
+) -> Emulator:
     def write() -> Path:
         path = shared / "warpgroup_products.cu"
         path.write_text(source(), encoding="utf-8")

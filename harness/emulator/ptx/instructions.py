@@ -346,7 +346,11 @@ _rows(
     (r"mbarrier\.init(?:\.shared(?:::cta)?)?\.b64", "@ u32", "P::begin_mbarrier({a}, {b}, __LINE__)"),
     (r"mbarrier\.inval(?:\.shared(?:::cta)?)?\.b64", "@", "P::end_mbarrier({a})"),
     (rf"mbarrier\.arrive(?:\.release|\.relaxed)?{_ANY_PLACE}", "u64 @ ?u32", "P::arrive({a}, 0, {b}, __LINE__)"),
-    (rf"mbarrier\.arrive\.expect_tx(?:\.release|\.relaxed)?{_ANY_PLACE}", "u64 @ u32", "P::arrive({a}, {b}, 1, __LINE__)"),
+    (
+        rf"mbarrier\.arrive\.expect_tx(?:\.release|\.relaxed)?{_ANY_PLACE}",
+        "u64 @ u32",
+        "P::arrive({a}, {b}, 1, __LINE__)",
+    ),
     (rf"mbarrier\.expect_tx(?:\.relaxed)?{_ANY_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
     (rf"{_ENDED}\.parity(?:\.acquire)?{_PLACE}", "pred @ u32 ?u32", "P::has_completed({a}, {b} & 1, __LINE__)"),
     (rf"{_ENDED}(?:\.acquire)?{_PLACE}", "pred @ u64 ?u32", "P::has_completed({a}, {b} >> 63, __LINE__)"),
