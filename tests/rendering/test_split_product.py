@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from harness.emulator.compiler import find_compiler
+from harness.rendering.render_templates import find_template, render_text
+from harness.rendering.values import Value
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEM = "gemm_bias_add_hardtanh_mish_group_norm"
@@ -88,6 +90,20 @@ def test_small_matrices_have_torch_multiply(
     scratch: Callable[..., int], shape: tuple[int, int, int], is_split: bool
 ) -> None:
     assert (scratch(*shape) > 0) == is_split
+
+
+@pytest.mark.parametrize("clusters", [(1, 2), (2, 2)], ids=str)
+def test_the_emulator_finds_nothing_in_small_products(
+    clusters: tuple[int, int], tmp_path: Path, harness: Callable[..., Any]
+) -> None:
+    """wgmma, clusters, copies to several blocks and the ring of stages, all accesses checked."""
+    settings: dict[str, Value] = {"gemm": "split", "split_from": 0, "cluster_m": clusters[0], "cluster_n": clusters[1]}
+    path = tmp_path / "small.py"
+    path.write_text(render_text(REPOSITORY, find_template(REPOSITORY, STEM), settings))
+    ran = harness("check", path, "--problem", STEM, "--case", "cpu", "--forward-only", "--json")
+    (row,) = ran.rows
+    assert row["status"] == "PASSED", ran.out + ran.err
+    assert "multiply_split" in {kernel["name"] for kernel in row["kernels"]["forward"]}
 
 
 @pytest.fixture(scope="module")

@@ -356,7 +356,7 @@ _rows(
     (rf"{_ENDED}(?:\.acquire)?{_PLACE}", "pred @ u64 ?u32", "P::has_completed({a}, {b} >> 63, __LINE__)"),
 )
 
-_TENSOR = r"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d"
+_TENSOR = r"cp\.async\.bulk\.tensor\.(?P<rank>[12345])d"
 _HINT = r"(?:\.L2::cache_hint)?"
 _rows(
     "tensor maps: cp.async.bulk.tensor, prefetch, fence.proxy.tensormap",
@@ -375,7 +375,7 @@ _rows(
         "# @ ?u64",
         "P::store_box<{rank}>({a}, {b}, __LINE__)",
     ),
-    (rf"cp\.async\.bulk\.prefetch\.tensor\.[1-5]d\.L2\.global(?:\.tile)?{_HINT}", "# ?u64", "static_cast<void>({a})"),
+    (rf"cp\.async\.bulk\.prefetch\.tensor\.[12345]d\.L2\.global(?:\.tile)?{_HINT}", "# ?u64", "static_cast<void>({a})"),
     (rf"cp\.async\.bulk\.prefetch\.L2\.global{_HINT}", "@ u32 ?u64", "static_cast<void>({a})"),
     (r"prefetch(?:\.param|\.const)?\.tensormap", "@", "static_cast<void>({a})"),
     (r"fence\.proxy\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)", "", "::cuemu::fence(true)"),
@@ -435,12 +435,13 @@ def _warpgroup_product(factors: str, depth: int, sums: str) -> tuple[str, str, s
     elements = ", ".join(f"::cuemu::Element::{_ELEMENT[one]}" for one in (sums, left, right))
     is_whole, is_half = sums == "s32", depth == 16
     scales = "1, 1" if is_whole else "{e}, {f}"
+    saturates = r"(?P<satfinite>\.satfinite)?" if is_whole else ""
     return (
         rf"wgmma\.mma_async\.sync\.aligned\.m64n(?P<columns>{_COLUMNS})k{depth}"
-        rf"(?P<satfinite>\.satfinite(?=\.s32))?\.{sums}\.{left}\.{right}",
+        rf"{saturates}\.{sums}\.{left}\.{right}",
         f"+* * u64 pred{'' if is_whole else ' s32 s32'}{' u32 ?u32' if is_half else ''}",
         f"P::warpgroup_product<{{columns}}, {depth}, {elements}>({{a}}, {{b}}, {{c}}, {{d}}, {scales}, "
-        f"{'{g}, {h}' if is_half else '0, 0'}, {{satfinite?}}, __LINE__)",
+        f"{'{g}, {h}' if is_half else '0, 0'}, {'{satfinite?}' if is_whole else 'false'}, __LINE__)",
     )
 
 
