@@ -254,10 +254,10 @@ _rows(
     "membar, fence, bar and barrier: sync and arrive",
     (r"membar\.cta|fence(?:\.sc|\.acq_rel)?\.cta", "", "::cuemu::fence(false)"),
     (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:gpu|sys)", "", "::cuemu::fence(true)"),
-    (r"fence(?:\.sc|\.acq_rel)?\.cluster", "", "::cuemu::fence_cluster()"),
+    (r"fence(?:\.sc|\.acq_rel)?\.cluster", "", "::cuemu::fence_cluster(true)"),
     (r"fence\.proxy\.async(?:\.global|\.shared::(?:cta|cluster))?", "", "::cuemu::fence_async_proxy()"),
     (r"fence\.proxy\.alias", "", "::cuemu::fence(false)"),
-    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence_cluster()"),
+    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence_cluster(false)"),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", "- u32 ?u32", "P::meet({a}, {b}, true, __LINE__)"),
     (r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?", "- u32 u32", "P::meet({a}, {b}, false, __LINE__)"),
 )

@@ -213,8 +213,8 @@ std::uint32_t rank_of_shared(const char* address, int line) {
               "Give an address of the cluster's shared memory.", kLaunchFailure);
 }
 
-void fence_cluster() {
-  fence(false);
+void fence_cluster(bool of_all) {
+  fence(of_all);
   if (is_checking() && in_kernel()) {
     Worker& worker = this_worker();
     worker.block().conduct(worker.thread().linear).has_fenced_cluster = true;

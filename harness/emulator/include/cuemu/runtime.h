@@ -231,8 +231,8 @@ class WideAccess {
 
 // A memory fence. A fence of the whole device also publishes earlier writes to other blocks.
 void fence(bool of_device);
-// A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes.
-void fence_cluster();
+// A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes: all, or those of mbarriers.
+void fence_cluster(bool of_all);
 
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.
