@@ -71,7 +71,8 @@ def host_flags(flags: Sequence[str]) -> list[str]:
 def cuda_flags(flags: Sequence[str]) -> list[str]:
     """Returns the compiler flags for ``extra_cuda_cflags``.
 
-    Flags behind ``-Xcompiler`` count as host flags.
+    Flags behind ``-Xcompiler`` count as host flags. A solution for ``sm_90a`` gets the name that nvcc defines for the
+    instructions of that variant.
 
     Args:
         flags: The solution's flags in nvcc's spelling.
@@ -79,7 +80,9 @@ def cuda_flags(flags: Sequence[str]) -> list[str]:
     Returns:
         The flags for g++ or clang++.
     """
-    return _kept(flags, nvcc=True)
+    kept = _kept(flags, nvcc=True)
+    is_hopper = any(re.search(r"(?:sm|compute)_90a\b", flag) for flag in flags)
+    return [*kept, "-D__CUDA_ARCH_FEAT_SM90_ALL"] if is_hopper else kept
 
 
 def linker_flags(flags: Sequence[str]) -> list[str]:

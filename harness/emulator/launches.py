@@ -11,6 +11,8 @@ _KERNEL_ARGUMENT = {
     "cudaFuncGetAttributes": ("func_get_attributes", 1),
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": ("occupancy_max_active_blocks", 1),
     "cudaOccupancyMaxPotentialBlockSize": ("occupancy_max_potential_block_size", 2),
+    "cudaOccupancyMaxActiveClusters": ("occupancy_max_active_clusters", 1),
+    "cudaOccupancyMaxPotentialClusterSize": ("occupancy_max_potential_cluster_size", 1),
 }
 
 # The same for each call that launches one.
@@ -20,6 +22,9 @@ _LAUNCH_CALLS = {
     "cudaLaunchKernelEx": ("launch_kernel_ex", 1),
     "cudaLaunchKernelExC": ("launch_kernel_exc", 1),
 }
+
+# What may stand between ``__global__`` and a kernel's name, with parentheses of its own.
+_ATTRIBUTES = frozenset({"__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__"})
 
 # Stands for the type of braces whose kernel is a template without written arguments.
 _UNTYPED = (
@@ -88,10 +93,7 @@ def _defined_kernels(code: Code) -> tuple[set[str], set[str]]:
         index = position + 1
         while index < len(code) and code.text(index) not in (";", "{", "}"):
             if code.text(index) == "(":
-                if code.is_name(index - 1) and code.text(index - 1) not in (
-                    "__launch_bounds__",
-                    "__attribute__",
-                ):
+                if code.is_name(index - 1) and code.text(index - 1) not in _ATTRIBUTES:
                     names.add(code.text(index - 1))
                     if _is_template(code, position):
                         templates.add(code.text(index - 1))
@@ -112,6 +114,44 @@ def _is_template(code: Code, position: int) -> bool:
             return code.text(index) == "template"
         index -= 1
     return False
+
+
+def rewrite_clusters(code: Code) -> None:
+    """Replaces the ``__cluster_dims__`` of a kernel by a variable whose initialiser notes the cluster.
+
+    Sizes that depend on template parameters stay as they are, and the compiler refuses them.
+    """
+    for position in range(len(code)):
+        closing = code.close_of(position + 1) if code.text(position) == "__cluster_dims__" else None
+        start = _declaration_start(code, position)
+        name = _kernel_behind(code, closing) if closing is not None else None
+        if closing is None or name is None:
+            continue
+        sizes = code.one_line(position + 2, closing)
+        if code.text(start) == "template":
+            parameters = code.angle_close(start + 1)
+            given = names_in(code.span(position + 2, closing))
+            if parameters is None or names_in(code.span(start, parameters)) & given:
+                continue
+        code.replace(position, closing + 1, "")
+        note = f'static const bool cuemu_cluster_{position} = ::cuemu::note_cluster("{name}", dim3({sizes}));'
+        code.token(start).written = f"[[maybe_unused]] {note} {code.token(start).written}"
+
+
+def _declaration_start(code: Code, position: int) -> int:
+    while position > 0 and code.text(position - 1) not in (";", "{", "}"):
+        position -= 1
+    return position
+
+
+def _kernel_behind(code: Code, position: int) -> str | None:
+    """Returns the name in front of the parameters of a declaration, from a position among its attributes on."""
+    for index in range(position + 1, len(code)):
+        if code.text(index) in (";", "{", "}"):
+            return None
+        if code.text(index) == "(" and code.is_name(index - 1) and code.text(index - 1) not in _ATTRIBUTES:
+            return code.text(index - 1)
+    return None
 
 
 def rewrite_launches(code: Code, kernels: Kernels) -> None:

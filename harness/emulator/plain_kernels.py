@@ -85,7 +85,9 @@ _WAITING = re.compile(_WAITING_CALL.pattern + "|__shared__|cooperative_groups|nv
 _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 # Words that would mean something else inside a lambda, or could not occur there.
 _BOUND_TO_FUNCTION = frozenset({"__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "struct", "class", "union", "asm"})
-_NOT_NAMES = frozenset({"__launch_bounds__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"})
+_NOT_NAMES = frozenset(
+    {"__launch_bounds__", "__cluster_dims__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"}
+)
 _TYPE_INTRODUCERS = frozenset({"struct", "class", "union", "enum", "typename", "using"})
 _INCLUDE = re.compile(r"#[ \t]*include[ \t]*(?P<bracket>[<\"]?)(?P<path>[^>\"\s]*)")
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from harness.emulator.launches import Kernels, rewrite_kernel_calls, rewrite_launches
+from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
 from harness.emulator.ptx.statement import Refused, parse_statement
@@ -70,6 +70,7 @@ def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str]) -
     _rewrite_device(code)
     _rewrite_asm(code)
     rewrite_kernel_calls(code, kernels)
+    rewrite_clusters(code)
     rewrite_launches(code, kernels)
     rewrite_shared(code, device_macros)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
-# parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:3343108de65e7d331333370a0dea4106a0abbe2b3ee93094df6e5c637dbc8d22
+# parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"split_from":30,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
+# digest: sha256:4d43eab677225b6b841ddb343718727bdf01debf8f46986d2c496a3eb23c3b2a
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
-# parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:20b3061a3d20528bd262a73d125b272ec4618679f1eaa5ece81f9dda597a3003
+# parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"split_from":30,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
+# digest: sha256:d237f57576af230d536548e1e1f05a5b2de11897535861f4fc48799321c54763
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -131,6 +131,7 @@ constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum by 
 constexpr int kStages = 7;
 constexpr int kClusterM = 1;  // blocks that share a tile of the right matrix
 constexpr int kClusterN = 2;  // blocks that share a tile of the left matrix
+constexpr int kSplitFrom = 30;  // the least work of a product that is split, as a power of two
 
 // What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
@@ -498,7 +499,7 @@ __device__ inline void load_added_bias(const Biases& biases, int64_t row, const 
   }
 }
 
-#if defined(__NVCC__) && defined(TENSOR_CORES)
+#ifdef TENSOR_CORES
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -1142,9 +1143,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
 // Chooses, splits and multiplies.
 
 // Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
-constexpr int64_t kFewestRows = 256;
-constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
-constexpr int64_t kFewestProducts = int64_t{1} << 30;
+constexpr int64_t kFewestRows = kSplitFrom > 0 ? 256 : 1;
+constexpr int64_t kFewestResults = kSplitFrom > 0 ? 64 * int64_t{kTile} * kTile : 1;
+constexpr int64_t kFewestProducts = int64_t{1} << kSplitFrom;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;

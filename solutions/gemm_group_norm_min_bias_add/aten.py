@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
-# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","minimum":"fused","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:d0b0acb0c76739c89644bfccf3475232d910de3a708cbb299858e1de3f69318f
+# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","minimum":"fused","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"split_from":30,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
+# digest: sha256:f058d1ef523359d39a1032dd32ee47b6d9e63e4248ed27380551015c492b8efc
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
-# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:e17f9a7ff8699396f6f8adc13182a23fc64d2f99b4b09ecde1ef1a8873966876
+# parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"split_from":30,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
+# digest: sha256:94acef1b0d519fb4032e45c20e0ae039884d50e1b6609e26950a482291d57ccb
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -200,6 +200,7 @@ constexpr int kPromotedSteps = 4;  // of kStep depths, that tensor cores sum by 
 constexpr int kStages = 7;
 constexpr int kClusterM = 1;  // blocks that share a tile of the right matrix
 constexpr int kClusterN = 2;  // blocks that share a tile of the left matrix
+constexpr int kSplitFrom = 30;  // the least work of a product that is split, as a power of two
 
 // What every launcher needs: a status that names the kernel, the device of the tensors, a grid within CUDA's limits.
 
@@ -483,7 +484,7 @@ __device__ inline void normalise_share(float (&values)[kValues], const float (&w
   for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
 }
 
-#if defined(__NVCC__) && defined(TENSOR_CORES)
+#ifdef TENSOR_CORES
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -1127,9 +1128,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
 // Chooses, splits and multiplies.
 
 // Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
-constexpr int64_t kFewestRows = 256;
-constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
-constexpr int64_t kFewestProducts = int64_t{1} << 30;
+constexpr int64_t kFewestRows = kSplitFrom > 0 ? 256 : 1;
+constexpr int64_t kFewestResults = kSplitFrom > 0 ? 64 * int64_t{kTile} * kTile : 1;
+constexpr int64_t kFewestProducts = int64_t{1} << kSplitFrom;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;

@@ -50,7 +50,7 @@ def test_an_instruction_computes_what_a_gpu_computes(emulator: Emulator, number:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ('asm("wgmma.fence.sync.aligned;")', "wgmma.fence.sync.aligned"),
+        ('asm("tcgen05.wait::ld.sync.aligned;")', "tcgen05.wait::ld.sync.aligned"),
         ('asm("add.s32 %0, %1;" : "=r"(x) : "r"(x))', "add.s32 with 2 operands"),
         ('asm("add.s32 %0, %1, %7;" : "=r"(x) : "r"(x))', "add.s32 with %7"),
         ('asm("add.s64 %0, %1, %1;" : "=r"(x) : "r"(x))', "a register of 32 bits"),

@@ -235,9 +235,9 @@ def test_a_macro_that_declares_shared_memory_names_its_parameter() -> None:
 
 @pytest.mark.parametrize("keyword", ["asm", "asm volatile", "__asm__ __volatile__"])
 def test_inline_ptx_fails_by_name_where_it_stands(keyword: str) -> None:
-    source = f'void f() {{\n  {keyword}("wgmma.wait_group.sync.aligned 0;"\n    ::: "memory");\n  int after;\n}}'
+    source = f'void f() {{\n  {keyword}("tcgen05.wait::ld.sync.aligned;"\n    ::: "memory");\n  int after;\n}}'
     lines = rewrite_cuda(source).split("\n")
-    assert 'static_assert(false, "cuemu-unsupported: inline PTX (wgmma.wait_group.sync.aligned): ' in lines[1]
+    assert 'static_assert(false, "cuemu-unsupported: inline PTX (tcgen05.wait::ld.sync.aligned): ' in lines[1]
     assert lines[3] == "  int after;"
 
 

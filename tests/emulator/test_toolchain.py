@@ -275,10 +275,9 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
 @pytest.mark.parametrize(
     ("part", "construct"),
     [
-        ('asm volatile("wgmma.wait_group.sync.aligned 0;");', "inline PTX (wgmma.wait_group.sync.aligned)"),
+        ('asm volatile("tcgen05.wait::ld.sync.aligned;");', "inline PTX (tcgen05.wait::ld.sync.aligned)"),
         ("cublasHandle_t handle;", "cuBLAS"),
-        ("} __global__ void __cluster_dims__(2, 1, 1) pair() {", "thread block clusters"),
-        ("} __cluster_dims__(2) __global__ void pair() {", "thread block clusters"),
+        ("} template <int n> __global__ void __cluster_dims__(n, 1, 1) pair() {", "this form of __cluster_dims__"),
     ],
 )
 def test_what_the_emulator_refuses_is_named_with_its_line(run_solution: RunSolution, part: str, construct: str) -> None:

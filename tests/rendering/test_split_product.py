@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from harness.emulator.compiler import find_compiler
+from harness.rendering.render_templates import find_template, render_text
+from harness.rendering.values import Value
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEM = "gemm_bias_add_hardtanh_mish_group_norm"
@@ -28,7 +30,7 @@ constexpr int cudaSuccess = 0;
 int values[2];
 inline int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {{ *value = values[attribute]; return 0; }}
 inline int64_t ceil_div(int64_t a, int64_t b) {{ return (a + b - 1) / b; }}
-constexpr int kTile = 128, kStep = 32, kLine = 128, kClusterM = 1, kClusterN = 2;
+constexpr int kTile = 128, kStep = 32, kLine = 128, kClusterM = 1, kClusterN = 2, kSplitFrom = 30;
 inline int64_t steps_of(int64_t depth) {{ return ceil_div(depth, kStep); }}
 {choice}
 int main(int, char** words) {{
@@ -88,6 +90,17 @@ def test_small_matrices_have_torch_multiply(
     scratch: Callable[..., int], shape: tuple[int, int, int], is_split: bool
 ) -> None:
     assert (scratch(*shape) > 0) == is_split
+
+
+def test_the_emulator_finds_nothing_in_a_small_product(tmp_path: Path, harness: Callable[..., Any]) -> None:
+    """wgmma, clusters, copies to several blocks and the ring of stages, all accesses checked."""
+    settings: dict[str, Value] = {"gemm": "split", "split_from": 0}
+    path = tmp_path / "small.py"
+    path.write_text(render_text(REPOSITORY, find_template(REPOSITORY, STEM), settings))
+    ran = harness("check", path, "--problem", STEM, "--case", "cpu", "--forward-only", "--json")
+    (row,) = ran.rows
+    assert row["status"] == "PASSED", ran.out + ran.err
+    assert "multiply_split" in {kernel["name"] for kernel in row["kernels"]["forward"]}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-// CUDA's cooperative groups: the grid, the block, tiles of up to 32 threads, and coalesced groups.
+// CUDA's cooperative groups: the grid, the cluster, the block, tiles of up to 32 threads, and coalesced groups.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -12,6 +12,9 @@ class thread_group {
   void sync(int line = __builtin_LINE()) const {
     switch (kind_) {
       case Kind::grid: return ::cuemu::wait_at_grid_barrier(line);
+      case Kind::cluster:
+        ::cuemu::arrive_at_cluster_barrier(true, line);
+        return ::cuemu::wait_at_cluster_barrier(true, line);
       case Kind::block: return __syncthreads(line);
       case Kind::lanes: return __syncwarp(lanes_.mask(), line);
     }
@@ -19,6 +22,7 @@ class thread_group {
   unsigned long long num_threads() const {
     if (kind_ == Kind::lanes) return lanes_.size();
     const unsigned long long in_block = ::cuemu::volume(blockDim);
+    if (kind_ == Kind::cluster) return in_block * ::cuemu::cluster_place().blocks;
     return kind_ == Kind::block ? in_block : in_block * ::cuemu::volume(gridDim);
   }
   unsigned long long size() const { return num_threads(); }
@@ -26,12 +30,13 @@ class thread_group {
     if (kind_ == Kind::lanes) return lanes_.rank();
     const unsigned long long in_block = ::cuemu::position_in(threadIdx, blockDim);
     if (kind_ == Kind::block) return in_block;
-    const unsigned long long block = ::cuemu::position_in(blockIdx, gridDim);
+    const unsigned long long block =
+        kind_ == Kind::cluster ? ::cuemu::cluster_place().rank : ::cuemu::position_in(blockIdx, gridDim);
     return block * ::cuemu::volume(blockDim) + in_block;
   }
 
  protected:
-  enum class Kind { grid, block, lanes };
+  enum class Kind { grid, cluster, block, lanes };
   explicit thread_group(Kind kind, ::cuemu::Lanes lanes = ::cuemu::Lanes(0)) : kind_(kind), lanes_(lanes) {}
 
   Kind kind_;
@@ -59,6 +64,36 @@ class grid_group : public thread_group {
   }
   static unsigned long long num_blocks() { return ::cuemu::volume(gridDim); }
   static unsigned long long block_rank() { return ::cuemu::position_in(blockIdx, gridDim); }
+};
+
+class cluster_group : public thread_group {
+ public:
+  struct arrival_token {};
+  cluster_group() : thread_group(Kind::cluster) {}
+  static arrival_token barrier_arrive(int line = __builtin_LINE()) {
+    ::cuemu::arrive_at_cluster_barrier(true, line);
+    return {};
+  }
+  static void barrier_wait(int line = __builtin_LINE()) { ::cuemu::wait_at_cluster_barrier(true, line); }
+  static void barrier_wait(arrival_token&&, int line = __builtin_LINE()) { ::cuemu::wait_at_cluster_barrier(true, line); }
+  static unsigned block_rank() { return ::cuemu::cluster_place().rank; }
+  static unsigned num_blocks() { return ::cuemu::cluster_place().blocks; }
+  static dim3 block_index() { return ::cuemu::cluster_place().index; }
+  static dim3 dim_blocks() { return ::cuemu::cluster_place().size; }
+  static dim3 group_dim() { return dim_blocks(); }
+  static dim3 dim_threads() {
+    const dim3 blocks = dim_blocks();
+    return {blocks.x * blockDim.x, blocks.y * blockDim.y, blocks.z * blockDim.z};
+  }
+  // Where a shared variable of this block lies in the block of another rank.
+  template <typename T>
+  static T* map_shared_rank(T* own, unsigned rank, int line = __builtin_LINE()) {
+    return reinterpret_cast<T*>(
+        ::cuemu::shared_of_rank(const_cast<char*>(reinterpret_cast<const volatile char*>(own)), rank, line));
+  }
+  static unsigned query_shared_rank(const void* address, int line = __builtin_LINE()) {
+    return ::cuemu::rank_of_shared(static_cast<const char*>(address), line);
+  }
 };
 
 class thread_block : public thread_group {
@@ -155,6 +190,7 @@ class thread_block_tile : public coalesced_group {
 };
 
 inline grid_group this_grid() { return {}; }
+inline cluster_group this_cluster() { return {}; }
 inline thread_block this_thread_block() { return {}; }
 inline coalesced_group coalesced_threads(int line = __builtin_LINE()) {
   return coalesced_group(::cuemu::Lanes(__activemask(line)));
@@ -209,14 +245,6 @@ auto invoke_one_broadcast(const Group& group, Function&& function, Arguments&&..
   decltype(function(arguments...)) result{};
   if (group.thread_rank() == 0) result = std::forward<Function>(function)(std::forward<Arguments>(arguments)...);
   return group.shfl(result, 0);
-}
-
-class cluster_group {};
-template <typename... None>
-cluster_group this_cluster(None...) {
-  static_assert(::cuemu::kNever<None...>,
-                "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel");
-  return {};
 }
 
 }  // namespace cooperative_groups

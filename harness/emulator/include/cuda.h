@@ -1,5 +1,5 @@
-// The few names of CUDA's driver API that host code of kernels mentions. It declares none of the
-// API's functions.
+// The few names of CUDA's driver API that host code of kernels mentions; of its functions, those of tensor maps
+// (cuemu/tensor_map.h).
 #pragma once
 
 #include "cuemu_prelude.h"

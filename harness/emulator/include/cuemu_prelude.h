@@ -23,9 +23,9 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-// An attribute, since these stand before the return type or behind it.
+// The rewriter replaces __cluster_dims__ where it can. An attribute, since these stand before the return type or behind it.
 #define __cluster_dims__(...) __attribute__((aligned([] {                                                           \
-  static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and give a plain kernel"); \
+  static_assert(false, "cuemu-unsupported: this form of __cluster_dims__: give the sizes without template parameters, or a launch attribute"); \
   return 1;                                                                                                         \
 }())))
 #define __block_size__(...) __cluster_dims__()
@@ -48,6 +48,7 @@
 #include "cuemu/launch.h"
 #include "cuemu/math.h"
 #include "cuemu/runtime.h"
+#include "cuemu/tensor_map.h"
 #include "cuemu/threads.h"
 #include "cuemu/unsupported.h"
 #include "cuemu/vector_types.h"

@@ -17,8 +17,8 @@ class Row:
         about: The row's heading in the documentation.
         pattern: What the opcode matches as a whole. Its groups are the values of `code` and of `types`.
         types: The types of the operands, the result first; a group's name stands for what it matched. `-` says
-            that there is no result, as an address (`@`) in the first place does. `*` are registers in braces, `>*`
-            such results, and `w` is `t` in twice its size; `?` in front marks an operand that may be missing, `|`
+            that there is no result, as an address (`@`), or a place in a tensor (`#`), in the first place does. `*` are registers in braces, `>*`
+            such results, `+*` such results that are read, too, as operand `{a}`, and `w` is `t` in twice its size; `?` in front marks an operand that may be missing, `|`
             behind a result with a predicate.
         code: The C++ expression of the result, or a statement. `{a}`, `{b}` and so on are the operands behind the
             result, `{T}` is the C++ type of the group `t`, `{name}` what a group matched, `{name?}` whether it did,
@@ -253,10 +253,11 @@ _rows(
 _rows(
     "membar, fence, bar and barrier: sync and arrive",
     (r"membar\.cta|fence(?:\.sc|\.acq_rel)?\.cta", "", "::cuemu::fence(false)"),
-    (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:cluster|gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"membar\.(?:gl|sys)|fence(?:\.sc|\.acq_rel)?\.(?:gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"fence(?:\.sc|\.acq_rel)?\.cluster", "", "::cuemu::fence_cluster(true)"),
     (r"fence\.proxy\.async(?:\.global|\.shared::(?:cta|cluster))?", "", "::cuemu::fence_async_proxy()"),
     (r"fence\.proxy\.alias", "", "::cuemu::fence(false)"),
-    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence(false)"),
+    (r"fence\.mbarrier_init\.release\.cluster", "", "::cuemu::fence_cluster(false)"),
     (r"(?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?", "- u32 ?u32", "P::meet({a}, {b}, true, __LINE__)"),
     (r"(?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?", "- u32 u32", "P::meet({a}, {b}, false, __LINE__)"),
 )
@@ -284,8 +285,29 @@ _rows(
     (r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", "- u32", "static_cast<void>({a})"),
 )
 
+_rows(
+    "clusters: barrier.cluster, mapa, getctarank",
+    (
+        r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?:\.aligned)?",
+        "",
+        "::cuemu::arrive_at_cluster_barrier(!{relaxed?}, __LINE__)",
+    ),
+    (
+        r"barrier\.cluster\.wait(?:\.acquire|(?P<relaxed>\.relaxed))?(?:\.aligned)?",
+        "",
+        "::cuemu::wait_at_cluster_barrier(!{relaxed?}, __LINE__)",
+    ),
+    (r"mapa(?:\.shared::cluster)?\.(?P<t>u(?:32|64))", "t t u32", "P::mapped<{T}>({a}, {b}, __LINE__)"),
+    (
+        r"getctarank(?:\.shared::cluster)?\.(?P<t>u(?:32|64))",
+        "u32 t",
+        "::cuemu::rank_of_shared(P::address({a}, 0), __LINE__)",
+    ),
+)
+
 _L2 = r"(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?"
 _PLACE = rf"{_WITHIN}(?:\.shared(?:::cta)?)?\.b64"
+_ANY_PLACE = rf"{_WITHIN}(?:\.shared(?:::cta|::cluster)?)?\.b64"
 _ENDED = r"mbarrier\.(?:test_wait|try_wait)"
 _rows(
     "cp.async and its groups; cp.async.bulk between global and shared memory, and its groups",
@@ -304,6 +326,16 @@ _rows(
         "P::copy_bulk({a}, {b}, {c}, {d}, __LINE__)",
     ),
     (
+        rf"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.multicast::cluster{_L2}",
+        "@ @ u32 @ u16 ?u64",
+        "P::share_bulk({a}, {b}, {c}, {d}, {e}, __LINE__)",
+    ),
+    (
+        r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
+        "@ @ u32 @",
+        "P::copy_bulk({a}, {b}, {c}, {d}, __LINE__)",
+    ),
+    (
         rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_L2}",
         "@ @ u32 ?u64",
         "P::copy_bulk_back({a}, {b}, {c}, __LINE__)",
@@ -313,11 +345,41 @@ _rows(
     "mbarrier: init, inval, arrive, expect_tx, test_wait, try_wait",
     (r"mbarrier\.init(?:\.shared(?:::cta)?)?\.b64", "@ u32", "P::begin_mbarrier({a}, {b}, __LINE__)"),
     (r"mbarrier\.inval(?:\.shared(?:::cta)?)?\.b64", "@", "P::end_mbarrier({a})"),
-    (rf"mbarrier\.arrive(?:\.release)?{_PLACE}", "u64 @ ?u32", "P::arrive({a}, 0, {b}, __LINE__)"),
-    (rf"mbarrier\.arrive\.expect_tx(?:\.release)?{_PLACE}", "u64 @ u32", "P::arrive({a}, {b}, 1, __LINE__)"),
-    (rf"mbarrier\.expect_tx(?:\.relaxed)?{_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
+    (rf"mbarrier\.arrive(?:\.release|\.relaxed)?{_ANY_PLACE}", "u64 @ ?u32", "P::arrive({a}, 0, {b}, __LINE__)"),
+    (
+        rf"mbarrier\.arrive\.expect_tx(?:\.release|\.relaxed)?{_ANY_PLACE}",
+        "u64 @ u32",
+        "P::arrive({a}, {b}, 1, __LINE__)",
+    ),
+    (rf"mbarrier\.expect_tx(?:\.relaxed)?{_ANY_PLACE}", "@ u32", "P::arrive({a}, {b}, 0, __LINE__)"),
     (rf"{_ENDED}\.parity(?:\.acquire)?{_PLACE}", "pred @ u32 ?u32", "P::has_completed({a}, {b} & 1, __LINE__)"),
     (rf"{_ENDED}(?:\.acquire)?{_PLACE}", "pred @ u64 ?u32", "P::has_completed({a}, {b} >> 63, __LINE__)"),
+)
+
+_TENSOR = r"cp\.async\.bulk\.tensor\.(?P<rank>[12345])d"
+_HINT = r"(?:\.L2::cache_hint)?"
+_rows(
+    "tensor maps: cp.async.bulk.tensor, prefetch, fence.proxy.tensormap",
+    (
+        rf"{_TENSOR}\.shared::(?:cluster|cta)\.global(?:\.tile)?\.mbarrier::complete_tx::bytes{_HINT}",
+        "@ # @ ?u64",
+        "P::load_box<{rank}>({a}, {b}, {c}, __LINE__)",
+    ),
+    (
+        rf"{_TENSOR}\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes\.multicast::cluster{_HINT}",
+        "@ # @ u16 ?u64",
+        "P::share_box<{rank}>({a}, {b}, {c}, {d}, __LINE__)",
+    ),
+    (
+        rf"{_TENSOR}\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}",
+        "# @ ?u64",
+        "P::store_box<{rank}>({a}, {b}, __LINE__)",
+    ),
+    (rf"cp\.async\.bulk\.prefetch\.tensor\.[12345]d\.L2\.global(?:\.tile)?{_HINT}", "# ?u64", "static_cast<void>({a})"),
+    (rf"cp\.async\.bulk\.prefetch\.L2\.global{_HINT}", "@ u32 ?u64", "static_cast<void>({a})"),
+    (r"prefetch(?:\.param|\.const)?\.tensormap", "@", "static_cast<void>({a})"),
+    (r"fence\.proxy\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)", "", "::cuemu::fence(true)"),
+    (r"fence\.proxy\.tensormap::generic\.acquire\.(?:cta|cluster|gpu|sys)", "@ u32", "::cuemu::fence(true)"),
 )
 
 _8x8 = r"\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(?:::cta)?\.b16"
@@ -333,7 +395,7 @@ _PRODUCTS = (
 )
 _ELEMENT = {
     "f16": "half", "bf16": "bfloat16", "tf32": "tf32", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "uint8",
-    "s32": "int32",
+    "s32": "int32", "e4m3": "e4m3", "e5m2": "e5m2",
 }  # fmt: skip
 
 
@@ -353,4 +415,40 @@ _rows(
     (rf"ldmatrix{_8x8}", ">* @", "P::load_matrices<{count}, {trans?}>({a}, __LINE__)"),
     (rf"stmatrix{_8x8}", "@ *", "P::store_matrices<{count}, {trans?}>({a}, {b}, __LINE__)"),
     *(_product(shape, one, total) for shape, factors, totals in _PRODUCTS for one in factors for total in totals),
+)
+
+
+_SMALLEST = ("e4m3", "e5m2")
+_COLUMNS = "|".join(str(count) for count in range(8, 257, 8))
+#: Factors of wgmma with their depth, then their sums. Each multiple of 8 up to 256 is a number of columns.
+_WARPGROUP = (
+    *(("f16.f16", 16, sums) for sums in ("f32", "f16")),
+    ("bf16.bf16", 16, "f32"),
+    ("tf32.tf32", 8, "f32"),
+    *((f"{left}.{right}", 32, sums) for left in _SMALLEST for right in _SMALLEST for sums in ("f32", "f16")),
+    *((f"{left}.{right}", 32, "s32") for left in ("s8", "u8") for right in ("s8", "u8")),
+)
+
+
+def _warpgroup_product(factors: str, depth: int, sums: str) -> tuple[str, str, str]:
+    left, right = factors.split(".")
+    elements = ", ".join(f"::cuemu::Element::{_ELEMENT[one]}" for one in (sums, left, right))
+    is_whole, is_half = sums == "s32", depth == 16
+    scales = "1, 1" if is_whole else "{e}, {f}"
+    saturates = r"(?P<satfinite>\.satfinite)?" if is_whole else ""
+    return (
+        rf"wgmma\.mma_async\.sync\.aligned\.m64n(?P<columns>{_COLUMNS})k{depth}"
+        rf"{saturates}\.{sums}\.{left}\.{right}",
+        f"+* * u64 pred{'' if is_whole else ' s32 s32'}{' u32 ?u32' if is_half else ''}",
+        f"P::warpgroup_product<{{columns}}, {depth}, {elements}>({{a}}, {{b}}, {{c}}, {{d}}, {scales}, "
+        f"{'{g}, {h}' if is_half else '0, 0'}, {'{satfinite?}' if is_whole else 'false'}, __LINE__)",
+    )
+
+
+_rows(
+    "wgmma: fence, mma_async (f16, bf16, tf32, e4m3, e5m2, s8, u8), commit_group, wait_group",
+    (r"wgmma\.fence\.sync\.aligned", "", "::cuemu::fence_registers()"),
+    (r"wgmma\.commit_group\.sync\.aligned", "", "::cuemu::commit_products()"),
+    (r"wgmma\.wait_group\.sync\.aligned", "- u32", "::cuemu::wait_for_products({a}, __LINE__)"),
+    *(_warpgroup_product(*one) for one in _WARPGROUP),
 )

@@ -17,6 +17,14 @@ class Address:
 
 
 @dataclass(frozen=True)
+class TensorAddress:
+    """``[map, {x, y}]``: the register with a tensor map's address, and coordinates."""
+
+    base: str
+    coordinates: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Vector:
     """``{a, b}``: several registers or numbers."""
 
@@ -31,7 +39,7 @@ class Pair:
     second: str
 
 
-Argument = str | Address | Vector | Pair
+Argument = str | Address | TensorAddress | Vector | Pair
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,8 @@ def _argument(text: str, words: str) -> Argument:
         if not re.fullmatch(INTEGER, offset):
             raise Refused(f"the address {text}")
         return Address(match[1], int(offset, 0))
+    if match := re.fullmatch(r"\[\s*([\w$%.]+)\s*,\s*\{([^{}]*)\}\s*\]", text):
+        return TensorAddress(match[1], tuple(one.strip() for one in match[2].split(",")))
     if text.startswith("{") and text.endswith("}"):
         return Vector(tuple(one.strip() for one in text[1:-1].split(",")))
     if match := re.fullmatch(rf"({_NAME})\s*\|\s*({_NAME})", text):

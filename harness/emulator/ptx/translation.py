@@ -22,6 +22,7 @@ from harness.emulator.ptx.text import (
     Label,
     Pair,
     Scope,
+    TensorAddress,
     Vector,
     parse_text,
 )
@@ -58,6 +59,19 @@ _SPECIAL = {
     "%clock64": "::clock64()",
     "%globaltimer": "::__globaltimer()",
     "WARP_SZ": "32",
+    **{
+        f"%{name}.{axis}": f"::cuemu::cluster_place().{member}.{axis}"
+        for name, member in (
+            ("cluster_ctaid", "index"),
+            ("cluster_nctaid", "size"),
+            ("clusterid", "id"),
+            ("nclusterid", "count"),
+        )
+        for axis in "xyz"
+    },
+    "%cluster_ctarank": "::cuemu::cluster_place().rank",
+    "%cluster_nctarank": "::cuemu::cluster_place().blocks",
+    "%is_explicit_cluster": "::cuemu::is_explicit_cluster()",
 }
 
 
@@ -91,6 +105,10 @@ def translate(statement: Statement) -> str:
     items = parse_text(statement.template.replace("%%", "%"))
     if not items:
         raise Refused("no instruction")
+    if "wgmma.mma_async" in statement.template:
+        before = ["CUEMU_HAND_OVER(true);", *before, "CUEMU_HAND_OVER(false);"]
+        written = [f"CUEMU_IN_FLIGHT({one.text});" for one in statement.operands if one.is_written]
+        after = ["CUEMU_HAND_OVER(true);", *after, "CUEMU_HAND_OVER(false);", *written]
     body = " ".join(_scope(items, registers))
     extra = "bool cuemu_flag = false; std::uint32_t cuemu_carry = 0; static_cast<void>(cuemu_flag + cuemu_carry);"
     return f"do {{ namespace P = ::cuemu::ptx; {' '.join(before)} {extra} {{ {body} }} {' '.join(after)} }} while (0)"
@@ -148,11 +166,13 @@ class _Writer:
         if not required <= len(arguments) <= len(types):
             raise self._refused(f"{len(arguments)} operands")
         operands = zip(arguments[results:], types[results:], strict=False)
+        if row.types and row.types[0] == "+*":
+            operands = zip(arguments, types, strict=False)
         given = [self._value(one, kind) for one, kind in operands]
         if groups.get("ftz"):
             kinds = types[results:]
             given = [f"P::flushed({one})" if kinds[at] == "f32" else one for at, one in enumerate(given)]
-        expression = self._filled(row.code, groups, dict(zip("abcdefg", given, strict=False)))
+        expression = self._filled(row.code, groups, dict(zip("abcdefgh", given, strict=False)))
         if results and types[0] == "f32":
             expression = f"P::flushed({expression})" if groups.get("ftz") else expression
             expression = f"::__saturatef({expression})" if groups.get("sat") else expression
@@ -167,11 +187,11 @@ class _Writer:
 
     @staticmethod
     def _has_result(row: Row) -> bool:
-        return bool(row.types) and row.types[0] not in ("-", "@")
+        return bool(row.types) and row.types[0] not in ("-", "@", "#")
 
     @staticmethod
     def _type(kind: str, groups: Groups) -> str:
-        mark = kind[0] if kind[0] in "?>" else ""
+        mark = kind[0] if kind[0] in "?>+" else ""
         name, is_pair = kind.removeprefix(mark).removesuffix("|"), kind.endswith("|")
         if name == "w":
             name = f"{groups['t'][0]}{2 * int(groups['t'][1:])}"
@@ -193,7 +213,7 @@ class _Writer:
         return re.sub(r"\{\{|\}\}|\{(?P<name>\w+)(?:(?P<mark>[?|])(?P<text>[\w:]*))?\}", part, code)
 
     def _assigned(self, argument: Argument, kind: str, expression: str, groups: Groups) -> str:
-        if kind.startswith(">"):
+        if kind[0] in ">+":
             names = argument.items if isinstance(argument, Vector) else (argument,)
             targets = [
                 self._register(name).name if name != "_" else "P::Sink()" for name in names if isinstance(name, str)
@@ -217,11 +237,16 @@ class _Writer:
         return code
 
     def _value(self, argument: Argument, kind: str) -> str:
-        kind = kind.removeprefix("?")
+        kind = kind.lstrip("?+")
         if kind == "@":
             if not isinstance(argument, Address):
                 raise self._refused("an operand that is no address")
             return f"P::address({self._register(argument.base).name}, {argument.offset})"
+        if kind == "#":
+            if not isinstance(argument, TensorAddress):
+                raise self._refused("an operand that is no place in a tensor")
+            places = ", ".join(map(self._raw, argument.coordinates))
+            return f"P::box_place(P::address({self._register(argument.base).name}, 0), P::gather({places}))"
         if kind == "*":
             items = argument.items if isinstance(argument, Vector) else (argument,)
             return f"P::gather({', '.join(self._raw(one) for one in items if isinstance(one, str))})"

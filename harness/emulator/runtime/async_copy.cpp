@@ -17,6 +17,7 @@ std::atomic_flag wide_access = ATOMIC_FLAG_INIT;
 
 void AsyncCopies::begin(unsigned threads) {
   waiting_.clear();
+  boxes_.clear();
   committed_.clear();
   current_.has_view = false;
   threads_ = threads;
@@ -29,8 +30,11 @@ std::uint32_t& AsyncCopies::committed(unsigned thread, bool is_bulk) {
 
 void AsyncCopies::commit(unsigned thread, bool is_bulk) { ++committed(thread, is_bulk); }
 
-void AsyncCopies::add(unsigned thread, const AsyncCopy& copy, const CopyView* view) {
-  waiting_.push_back({copy, thread, committed(thread, copy.is_bulk), view != nullptr, view == nullptr ? CopyView{} : *view});
+void AsyncCopies::add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view, const void* code) {
+  waiting_.push_back({copy, &from, code, thread, committed(thread, copy.is_bulk), view != nullptr, view == nullptr ? CopyView{} : *view});
+  if (copy.box == nullptr) return;
+  boxes_.push_back(std::make_unique<TensorBox>(*copy.box));
+  waiting_.back().copy.box = boxes_.back().get();
 }
 
 bool AsyncCopies::take(std::size_t place, AsyncCopy& copy) {
@@ -68,16 +72,19 @@ const AsyncCopies::Waiting* AsyncCopies::in_flight(const char* address, std::siz
 bool begin_async_copy(const AsyncCopy& copy) {
   Worker& worker = this_worker();
   if (!worker.block().delays_copy()) return true;
-  AsyncCopies& copies = worker.block().copies();
+  Block& block = worker.block();
+  // The block whose barrier counts the copy waits for it.
+  Block* const there = copy.barrier == nullptr || block.cluster() == nullptr ? nullptr : block.cluster()->owner_of(copy.barrier);
+  AsyncCopies& copies = (there == nullptr ? block : *there).copies();
   const unsigned thread = worker.thread().linear;
   if (!is_checking() || !copy.is_bulk) {
-    copies.add(thread, copy, nullptr);
+    copies.add(block, thread, copy, nullptr);
     return false;
   }
-  BlockClock& clock = worker.block().clock();
+  BlockClock& clock = block.clock();
   clock.use_thread_order();
-  const CopyView view = clock.threads().begin_copy(thread);
-  copies.add(thread, copy, &view);
+  const CopyView view = clock.begin_copy(thread);
+  copies.add(block, thread, copy, &view, __builtin_return_address(0));
   return false;
 }
 
@@ -96,12 +103,6 @@ bool take_copy_of(const char* barrier, AsyncCopy& copy) {
 }
 
 void end_async_copy() { this_worker().block().copies().end_current(); }
-
-char* shared_pointer(std::uint32_t address) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(this_worker().block().arena().begin());
-  // The arena may reach across a multiple of 4 GiB, and is much smaller.
-  return reinterpret_cast<char*>(begin + static_cast<std::int32_t>(address - static_cast<std::uint32_t>(begin)));
-}
 
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);

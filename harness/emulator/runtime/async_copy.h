@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cuemu/runtime.h"
@@ -10,19 +11,24 @@
 
 namespace cuemu {
 
+class Block;
+
 class AsyncCopies {
  public:
   // Forgets the copies of the block before.
   void begin(unsigned threads);
 
-  // `view` is that of a bulk copy in the checking mode.
-  void add(unsigned thread, const AsyncCopy& copy, const CopyView* view);
+  // Keeps a copy that a thread of a block begins, which need not be the block that waits for it. `view` is that of a bulk
+  // copy in the checking mode.
+  void add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view, const void* code = nullptr);
   void commit(unsigned thread, bool is_bulk);
   bool take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
   bool take_of(const char* barrier, AsyncCopy& copy);
 
   struct Waiting {
     AsyncCopy copy;
+    Block* from;
+    const void* code;  // the place in the kernel where it began
     unsigned thread;
     std::uint32_t group;  // the number of the thread's groups before it
     bool has_view;
@@ -30,15 +36,15 @@ class AsyncCopies {
   };
   // A copy that writes what an access touches, or reads what it writes; null if there is none.
   const Waiting* in_flight(const char* address, std::size_t bytes, bool writes) const;
-  // The view of the bulk copy that happens now, in the checking mode; null while there is none.
-  const CopyView* current() const { return current_.has_view ? &current_.view : nullptr; }
-  int current_line() const { return current_.copy.line; }
+  // The bulk copy that happens now, in the checking mode; null while there is none.
+  const Waiting* current() const { return current_.has_view ? &current_ : nullptr; }
   void end_current() { current_.has_view = false; }
 
  private:
   std::uint32_t& committed(unsigned thread, bool is_bulk);
   bool take(std::size_t place, AsyncCopy& copy);
 
+  std::vector<std::unique_ptr<TensorBox>> boxes_;  // of copies, also of past ones
   std::vector<Waiting> waiting_;                         // in the order of their begin
   std::vector<std::array<std::uint32_t, 2>> committed_;  // by thread: the groups of plain and of bulk copies, if any
   Waiting current_{};

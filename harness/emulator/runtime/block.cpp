@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "cluster.h"
+
 namespace cuemu {
 
 std::uint64_t next_random(std::uint64_t& state) {
@@ -36,7 +38,7 @@ void Block::order_threads() {
   for (unsigned i = size_ - 1; i > 0; --i) std::swap(start_order_[i], start_order_[next_random(random_) % (i + 1)]);
 }
 
-void Block::begin(std::uint64_t number) {
+void Block::begin(std::uint64_t number, ClusterClock* clock, unsigned rank) {
   number_ = number;
   index_ = index_in(number, launch_->config.grid);
   if (launch_->order == Order::random) order_threads();
@@ -44,17 +46,20 @@ void Block::begin(std::uint64_t number) {
   next_start_ = at_barrier_ = 0;
   barrier_sum_ = 0;
   for (NamedBarrier& one : named_) one = {0, 0};
-  waits_for_grid_ = spinning = false;
+  waits_for_grid_ = spinning = parked = false;
+  at_cluster_barrier_ = 0;
+  join(nullptr, rank);
   first_ready_ = last_ready_ = nullptr;
   for (unsigned first = 0; first < live_; first += kLanes) {
     const unsigned lanes = live_ - first;
     warps_[first / kLanes] = {lanes >= kLanes ? ~0u : (1u << lanes) - 1, 0, 0, 0};
   }
   if (is_checking()) {
-    clock_.begin(static_cast<std::uint32_t>(number % Cell::kMostBlocks) + 1, size_);
+    clock_.begin(static_cast<std::uint32_t>(number % Cell::kMostBlocks) + 1, size_, clock, rank);
     conduct_.assign(size_, Conduct{});
   }
   copies_.begin(size_);
+  if (is_checking()) products_.begin();
   arena_.begin_block();
 }
 
@@ -81,6 +86,7 @@ void Block::end_thread(Thread& thread) {
     }
   }
   if (warp.converging != 0) lane_stopped(number);
+  if (cluster_ != nullptr) cluster_->forget(thread);
 }
 
 void Block::complete_barrier() {
@@ -107,13 +113,30 @@ void Block::leave_barrier(Thread& thread) {
   make_ready(thread);
 }
 
+void Block::wait_for_cluster(Thread& thread) {
+  const unsigned warp = thread.linear / kLanes;
+  thread.state = State::at_cluster_barrier;
+  ++at_cluster_barrier_;
+  warps_[warp].at_barrier |= 1u << thread.linear % kLanes;
+  if (warps_[warp].converging != 0) lane_stopped(warp);
+}
+
+void Block::leave_cluster_barrier() {
+  for (unsigned i = 0; i < next_start_ && at_cluster_barrier_ != 0; ++i) {
+    Thread& thread = threads_[start_order_[i]];
+    if (thread.state != State::at_cluster_barrier) continue;
+    --at_cluster_barrier_;
+    leave_barrier(thread);
+  }
+}
+
 unsigned Block::arrive_at_named_barrier(Thread& thread, unsigned number, unsigned threads, bool waits) {
   NamedBarrier& barrier = named_[number];
   if (barrier.arrived != 0 && barrier.threads != threads) return barrier.threads;
   barrier.threads = threads;
   if (is_checking()) {
     clock_.use_thread_order();
-    clock_.threads().release(&barrier, thread.linear);
+    clock_.threads().release(&barrier, clock_.place_of(thread.linear));
   }
   const unsigned warp = thread.linear / kLanes;
   if (waits) {
@@ -129,7 +152,7 @@ unsigned Block::arrive_at_named_barrier(Thread& thread, unsigned number, unsigne
   for (unsigned i = 0; i < next_start_; ++i) {
     Thread& other = threads_[start_order_[i]];
     if (other.state != State::at_named_barrier || other.operation != static_cast<int>(number)) continue;
-    if (is_checking()) clock_.threads().acquire(&barrier, other.linear);
+    if (is_checking()) clock_.threads().acquire(&barrier, clock_.place_of(other.linear));
     leave_barrier(other);
   }
   if (is_checking()) clock_.threads().forget(&barrier);
@@ -168,6 +191,16 @@ bool Block::complete_warp_operation(unsigned warp, unsigned lane) {
 void Block::check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]) {
   for (unsigned left = lanes; left != 0; left &= left - 1) {
     const Thread& thread = *waiting[__builtin_ctz(left)];
+    if (thread.operation == static_cast<int>(WarpOp::warpgroup_multiply)) {
+      if (thread.result == static_cast<std::uint64_t>(MatrixOutcome::done)) {
+        products_.add(*this, thread, *reinterpret_cast<const WarpgroupProduct*>(thread.value));
+      }
+      return;
+    }
+    if (thread.operation == static_cast<int>(WarpOp::warpgroup_wait)) {
+      products_.wait(*this, thread, static_cast<std::uint32_t>(thread.value));
+      return clock_.sync_warp(warp, lanes);
+    }
     if (thread.operation == static_cast<int>(WarpOp::sync)) return clock_.sync_warp(warp, lanes);
     unsigned source = 0;
     if (!shuffle_source(thread, source) || (lanes >> source & 1) != 0) continue;

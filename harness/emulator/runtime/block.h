@@ -10,6 +10,7 @@
 #include "cuemu/runtime.h"
 #include "fiber.h"
 #include "shared_arena.h"
+#include "warpgroup.h"
 
 namespace cuemu {
 
@@ -31,19 +32,23 @@ struct Launch {
   Order order;
   std::uint64_t seed;
   std::uint64_t blocks;
+  std::uint64_t clusters;        // as many as blocks where each is one by itself
   std::uint64_t resident_limit;  // the most blocks that a worker may keep alive
   std::size_t shared_limit;
-  std::atomic<std::uint64_t> next_block{0};
+  std::atomic<std::uint64_t> next_cluster{0};
   std::atomic<bool> abandoned{false};
 };
 
-enum class State : std::uint8_t { ready, at_barrier, at_named_barrier, at_warp_operation, ended };
+enum class State : std::uint8_t { ready, at_barrier, at_named_barrier, at_cluster_barrier, at_warp_operation, ended };
+
+class Cluster;
 
 struct Thread {
   Context context;
   char* stack;  // null once the thread has ended
   Thread* next_ready;
   unsigned linear;
+  std::uint32_t cluster_arrival;  // the phase of the cluster's barrier at which it has arrived, plus 1; 0 for none
   State state;
   // The thread's wait. These members are valid in the two waiting states.
   int line;
@@ -75,7 +80,8 @@ class Block {
  public:
   // Call this before the launch's first begin().
   void begin_launch(const Launch& launch);
-  void begin(std::uint64_t number);
+  // `clock` is that of the block's cluster, if there is one.
+  void begin(std::uint64_t number, ClusterClock* clock = nullptr, unsigned rank = 0);
 
   uint3 index() const { return index_; }
   const Launch& launch() const { return *launch_; }
@@ -109,6 +115,18 @@ class Block {
   // that others have given in this phase: `threads`, or the fault.
   unsigned arrive_at_named_barrier(Thread& thread, unsigned number, unsigned threads, bool waits);
 
+  // The cluster is null until it matters, for a block that is one by itself.
+  Cluster* cluster() const { return cluster_; }
+  unsigned rank() const { return rank_; }
+  void join(Cluster* cluster, unsigned rank) {
+    cluster_ = cluster;
+    rank_ = rank;
+  }
+  // Makes a thread wait for the cluster's barrier, and ends the wait of all threads that do.
+  void wait_for_cluster(Thread& thread);
+  void leave_cluster_barrier();
+  bool waits_for_cluster() const { return at_cluster_barrier_ != 0; }
+
   // Makes a thread wait in the warp operation that it describes, and computes the results that are
   // complete.
   void arrive_at_warp_operation(Thread& thread);
@@ -133,9 +151,11 @@ class Block {
 
   // For the checking mode.
   BlockClock& clock() { return clock_; }
+  const BlockClock& clock() const { return clock_; }
   Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
   AsyncCopies& copies() { return copies_; }
+  ProductsInFlight& products() { return products_; }
   // Whether the copy that begins now happens as late as possible. The checking mode finds accesses meanwhile by
   // themselves.
   bool delays_copy() {
@@ -144,6 +164,7 @@ class Block {
   }
 
   bool spinning = false;  // whether its threads only yielded when it last ran
+  bool parked = false;    // whether it can only wait for its cluster
 
  private:
   void order_threads();
@@ -161,6 +182,9 @@ class Block {
   unsigned next_start_ = 0;
   unsigned live_ = 0;
   unsigned at_barrier_ = 0;
+  unsigned at_cluster_barrier_ = 0;
+  unsigned rank_ = 0;
+  Cluster* cluster_ = nullptr;
   int barrier_sum_ = 0;
   int barrier_result_ = 0;
   bool waits_for_grid_ = false;
@@ -178,6 +202,7 @@ class Block {
   SharedArena arena_;
   BlockClock clock_;
   AsyncCopies copies_;
+  ProductsInFlight products_;
   std::vector<Conduct> conduct_;  // by thread, in the checking mode
 };
 
@@ -191,6 +216,7 @@ inline Thread* Block::start_next() {
   thread.state = State::ready;
   thread.next_ready = nullptr;
   thread.stack = nullptr;
+  thread.cluster_arrival = 0;
   return &thread;
 }
 
@@ -233,6 +259,7 @@ const char* warp_operation_name(WarpOp operation);
 
 // The outcome of a warp's matrix operation, returned to each lane.
 enum class MatrixOutcome : std::uint64_t { done, lanes_missing, lanes_differ };
+MatrixOutcome multiply_warpgroup(Block& block, Thread* const (&threads)[kLanes]);
 void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&lane_threads)[kLanes]);
 
 // Finds the lane that a waiting thread's shuffle reads from. Returns false if the operation is not

@@ -46,10 +46,13 @@ struct Running {
   BlockClock& clock;
   unsigned thread;
   const CopyView* copy = nullptr;  // set if an asynchronous copy of the thread accesses memory, not the thread itself
+  int line = 0;                    // of that copy
+  const char* agent = "asynchronous copy";
   uint3 index() const { return index_in(thread, block.launch().config.block); }
   bool is_behind(const Cell& earlier) const {
     return copy != nullptr ? clock.is_behind(earlier, *copy) : clock.is_behind(earlier, thread);
   }
+  bool copies() const { return *agent == 'a'; }
   unsigned lane_clock() const { return copy != nullptr ? copy->clock : clock.lane_clock(thread); }
 };
 
@@ -211,6 +214,21 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
                         "Check the pointer that the host passes, and every index, against the size of the tensor.");
 }
 
+// Whether another block of the cluster has certainly begun, and has not ended. Reports it if not.
+bool is_alive(const Running& at, const Touch& touch, const Block& owner) {
+  const bool has_ended = owner.live() == 0;
+  if (!has_ended && (at.copy != nullptr || at.clock.knows_of(owner.clock().block(), at.thread))) return true;
+  if (!is_new('e', touch.code, at.line)) return false;
+  tell("out-of-bounds", at,
+       thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + size_words(touch.bytes) +
+           " of the shared memory of block " + coordinates(owner.index()) +
+           (has_ended ? ", which has ended," : ", which may not have begun,") + " in line {0}",
+       has_ended ? "Let all blocks meet at the cluster's barrier before one of them ends."
+                 : "Let all blocks meet at the cluster's barrier before one accesses another's shared memory.",
+       touch.code, verb(touch), false);
+  return false;
+}
+
 // ---- Races ----------------------------------------------------------------------------------------------------------
 
 Report race(const Running& at, const Touch& touch, const Cell& earlier, bool earlier_wrote, const std::string& where) {
@@ -222,6 +240,8 @@ Report race(const Running& at, const Touch& touch, const Cell& earlier, bool ear
   const char* const before = earlier.is_atomic() ? "updated atomically" : earlier_wrote ? "wrote" : "read";
   const char* const remedy =
       same_warp   ? "Put a __syncwarp() between the two: lanes of a warp do not run in lockstep."
+      : at.clock.is_near(earlier.block()) && !same_block
+          ? "Put the cluster's barrier (barrier.cluster.arrive and wait) between the two, or an mbarrier."
       : same_block ? "Put a __syncthreads() between the two, reached by all threads of the block."
       : earlier.is_atomic() || touch.is_atomic
           ? "Put a __threadfence() between the write and the atomic operation that tells of it; or make both atomic, or "
@@ -247,6 +267,23 @@ void tell_race(const Running& at, const Touch& touch, const Cell& earlier, bool 
   }
 }
 
+// The block of the cluster whose shared memory holds an address; null for global memory.
+Block* owner_of(Block& block, const char* address) {
+  if (block.arena().holds(address)) return &block;
+  return block.cluster() == nullptr ? nullptr : block.cluster()->owner_of(address);
+}
+
+// A copy in flight, which a block of the cluster may have to end, that an access meets; null if there is none.
+const AsyncCopies::Waiting* copy_in_flight(Block& block, const Touch& touch) {
+  const auto* const own = block.copies().in_flight(touch.address, touch.bytes, touch.writes);
+  if (own != nullptr || block.cluster() == nullptr) return own;
+  for (Block* const other : block.cluster()->blocks()) {
+    const auto* const found = other->copies().in_flight(touch.address, touch.bytes, touch.writes);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 // An access to what an asynchronous copy is about to write, or a write to what it is about to read.
 void tell_copy_in_flight(const Running& at, const Touch& touch, const AsyncCopies::Waiting& one, const std::string& where) {
   if (!is_new('y', touch.code, one.copy.line)) return;
@@ -254,32 +291,34 @@ void tell_copy_in_flight(const Running& at, const Touch& touch, const AsyncCopie
   const std::string line = std::to_string(one.copy.line);
   Report report{"race", checker().kernel, 0,
                 thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + where + " in line {0} while the " +
-                    "asynchronous copy that " + thread_words(thread, at.block.index()) + " began in line " + line +
+                    "asynchronous copy that " + thread_words(thread, one.from->index()) + " began in line " + line +
                     " is in flight: no wait has ended it",
                 one.copy.barrier != nullptr
                     ? "Wait for the mbarrier's phase before the access, with the right parity."
                     : "Wait for the copy's group (cp.async.wait_group) in the thread that began it, then synchronise.",
                 {{at.index(), at.block.index(), 0, verb(touch), touch.code},
-                 {thread, at.block.index(), one.copy.line, "copies", nullptr}}};
+                 {thread, one.from->index(), one.copy.line, "copies", nullptr}}};
   add_report(std::move(report));
 }
 
 // A copy's access to what a thread has accessed: unordered, or ordered without a fence for the asynchronous proxy. PTX asks
 // for the fence also where a copy overwrites what was only read: on an H200 such a load saw the copy once in 2000 calls.
 void tell_copy(const Running& at, const Touch& touch, const Cell& earlier, bool wrote, bool is_hidden, const std::string& where) {
-  const int copy_line = at.block.copies().current_line();
+  const int copy_line = at.line;
   if (!is_new('z', earlier.code(), copy_line)) return;
   const std::string line = std::to_string(copy_line), before = wrote ? "wrote" : "read";
   const uint3 thread = index_in(earlier.thread(), checker().config.block);
   const uint3 block = index_in(earlier.block() - 1, checker().config.grid);
   Report report{"race", checker().kernel, copy_line,
-                "the asynchronous copy that " + thread_words(at.index(), at.block.index()) + " began in line " + line + " " +
+                std::string("the ") + at.agent + " that " + thread_words(at.index(), at.block.index()) + " began in line " + line + " " +
                     verb(touch) + " " + where + ", which " + thread_words(thread, block) + " " + before + " in line {1}: " +
                     (is_hidden ? "no fence.proxy.async lies between" : "nothing orders the two"),
                 is_hidden ? "Put a fence.proxy.async behind the access, before the barrier that the copy's thread waits for."
-                          : "Let every thread arrive at an mbarrier behind its last access, and begin the next copy behind "
-                            "that phase.",
-                {{at.index(), at.block.index(), copy_line, std::string("copies and ") + verb(touch), nullptr},
+                : at.copies()
+                    ? "Let every thread arrive at an mbarrier behind its last access, and begin the next copy behind that phase."
+                    : "Let the wgmma begin behind the barrier that says that its operands are there, and wait for it "
+                      "(wgmma.wait_group) before they are written again.",
+                {{at.index(), at.block.index(), copy_line, std::string(at.copies() ? "copies and " : "multiplies and ") + verb(touch), nullptr},
                  {thread, block, 0, before, earlier.code()}}};
   add_report(std::move(report));
 }
@@ -348,9 +387,10 @@ std::string place_words(const Touch& touch, const SharedArena::Place* place) {
          std::to_string(touch.address - extent.data);
 }
 
-std::string place_words(const SharedArena& arena, const Touch& touch) {
-  if (!arena.holds(touch.address)) return place_words(touch, nullptr);
-  const SharedArena::Place place = arena.place(touch.address, touch.bytes);
+std::string place_words(Block& block, const Touch& touch) {
+  const Block* const owner = owner_of(block, touch.address);
+  if (owner == nullptr) return place_words(touch, nullptr);
+  const SharedArena::Place place = owner->arena().place(touch.address, touch.bytes);
   return place_words(touch, &place);
 }
 
@@ -360,9 +400,8 @@ void settle_repeated_store() {
   const Touch touch = store.touch;
   store.touch.address = nullptr;
   if (std::memcmp(touch.address, store.before, touch.bytes) == 0) return;
-  const SharedArena& arena = store.block->arena();
   tell_race({this_worker(), *store.block, store.block->clock(), store.thread}, touch, store.earlier, true,
-            place_words(arena, touch), arena.holds(touch.address));
+            place_words(*store.block, touch), owner_of(*store.block, touch.address) != nullptr);
 }
 
 void tell_or_doubt(const Running& at, const Touch& touch, const Conflict& conflict, const SharedArena::Place* place) {
@@ -414,8 +453,8 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
     Word* const word = all.shadow.word(word_address);
     if (word == nullptr) return;
     if (place != nullptr) {  // left by an earlier block
-      if (word->write.block() != block) word->write = Cell{};
-      if (word->reads[0].block() != block) word->reads[0] = word->reads[1] = Cell{};
+      if (!at.clock.is_near(word->write.block())) word->write = Cell{};
+      if (!at.clock.is_near(word->reads[0].block())) word->reads[0] = word->reads[1] = Cell{};
     }
     unsigned bytes = 15;
     if (word_address < touch.address) bytes &= 15u << first;
@@ -434,7 +473,7 @@ void forget_doubt(Doubt& doubt) {
 
 // Keeps the report of a doubt until the launch has ended.
 void keep_doubt(const Running& at, Doubt& doubt) {
-  const std::string where = place_words(at.block.arena(), doubt.touch);
+  const std::string where = place_words(at.block, doubt.touch);
   checker().unsettled.try_emplace(doubt.touch.code, race(at, doubt.touch, doubt.earlier, true, where));
   forget_doubt(doubt);
 }
@@ -542,32 +581,58 @@ void check_grid_barrier() { checker().shadow.forget(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
 
+namespace {
+
+// An access to a register that a product in flight writes. Reports it.
+void check_register(Worker& worker, const Touch& touch) {
+  Block& block = worker.block();
+  const auto* const found = block.products().registers_at(worker.thread().linear, touch.address, touch.bytes);
+  if (found == nullptr || !is_new('r', touch.code, found->line)) return;
+  const uint3 thread = worker.thread_index();
+  const std::string line = std::to_string(found->line);
+  add_report({"race", checker().kernel, 0,
+              thread_words(thread, block.index()) + " " + verb(touch) + " a register in line {0} while the wgmma of line " + line +
+                  ", which writes it, is in flight: no wgmma.wait_group has ended it",
+              "Put wgmma.commit_group and wgmma.wait_group between the wgmma and the access.",
+              {{thread, block.index(), 0, verb(touch), touch.code}, {thread, block.index(), found->line, "multiplies", nullptr}}});
+}
+
+}  // namespace
+
 void check_access(Touch touch) {
   Checker& all = checker();
   if (touch.address >= all.indices && touch.address < all.indices_end) return;  // threadIdx and the like
   Worker& worker = this_worker();
   const Thread& thread = worker.thread();
-  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) return;  // a local variable
+  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) {  // a local variable
+    if (worker.block().products().has_registers()) check_register(worker, touch);
+    return;
+  }
   if (all.repeated.touch.address != nullptr) settle_repeated_store();
   Block& block = worker.block();
-  const CopyView* const copy = block.copies().current();
-  const Running at{worker, block, block.clock(), copy != nullptr ? copy->thread : thread.linear, copy};
+  const AsyncCopies::Waiting* const copy = block.copies().current();
+  Block& acting = copy != nullptr ? *copy->from : block;
+  if (copy != nullptr && copy->copy.box != nullptr) touch.code = copy->code;
+  const Running at{worker, acting, acting.clock(), copy != nullptr ? copy->view.thread : thread.linear,
+                   copy != nullptr ? &copy->view : nullptr, copy != nullptr ? copy->copy.line : 0};
   if (all.doubts != 0) {
     Doubt& doubt = block.conduct(thread.linear).doubt;
     if (doubt.address != nullptr) settle_doubt(at, doubt, touch);
   }
   SharedArena::Place place{};
-  const bool is_shared = block.arena().holds(touch.address);
+  const Block* const owner = owner_of(block, touch.address);
+  const bool is_shared = owner != nullptr;
   if (is_shared) {
-    place = block.arena().place(touch.address, touch.bytes);
+    if (owner != &at.block && !is_alive(at, touch, *owner)) return;
+    place = owner->arena().place(touch.address, touch.bytes);
     if (!place.is_inside) {
       return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
     }
   } else if (!is_in_bounds(at, touch)) {
     return;
   }
-  if (const auto* copy = block.copies().in_flight(touch.address, touch.bytes, touch.writes)) {
-    tell_copy_in_flight(at, touch, *copy, place_words(touch, is_shared ? &place : nullptr));
+  if (const auto* flying = copy_in_flight(block, touch)) {
+    tell_copy_in_flight(at, touch, *flying, place_words(touch, is_shared ? &place : nullptr));
   }
   if (touch.writes && !touch.is_atomic) ++all.progress;
   if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
@@ -582,6 +647,32 @@ void check_access(Touch touch) {
     if (found != all.histories.end()) at.clock.acquire(found->second);
   }
   if (touch.writes) at.clock.release(all.histories[touch.address], at.thread);
+}
+
+void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes) {
+  const Touch touch{address, bytes, true, false, false, false, product.code};
+  const Running at{this_worker(), block, block.clock(), view.thread, &view, product.line, "wgmma"};
+  const SharedArena::Place place = block.arena().place(address, bytes);
+  if (!place.is_inside) return tell_bounds(at, touch, beside(touch, place.data, place.bytes, shared_words(place)));
+  if (const auto* flying = copy_in_flight(block, touch)) tell_copy_in_flight(at, touch, *flying, place_words(touch, &place));
+}
+
+void check_product_read(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes) {
+  const Touch touch{address, bytes, true, false, false, false, product.code};
+  const Running at{this_worker(), block, block.clock(), view.thread, &view, product.line, "wgmma"};
+  const SharedArena::Place place = block.arena().place(address, bytes);
+  if (place.is_inside) note_words(at, touch, &place);
+}
+
+void check_product_fence(const WarpgroupProduct& product) {
+  if (!is_new('f', product.code, product.line)) return;
+  Worker& worker = this_worker();
+  const std::string thread = worker.position();
+  add_report({"race", checker().kernel, product.line,
+              thread + " begins a wgmma in line " + std::to_string(product.line) +
+                  " without a wgmma.fence before: its registers and the thread's own accesses to them are not ordered",
+              "Put a wgmma.fence.sync.aligned before the first wgmma, and behind every access to registers that the next one uses.",
+              {{worker.thread_index(), worker.block().index(), product.line, "multiplies", nullptr}}});
 }
 
 void tell_overflow(int line, const char* operation, const char* type) {

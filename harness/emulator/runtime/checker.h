@@ -63,6 +63,8 @@ struct Spin {
 struct Conduct {
   Spin spin;
   Doubt doubt;
+  bool has_fenced_registers;  // by wgmma.fence
+  bool has_fenced_cluster;  // so that its relaxed arrivals at the cluster's barrier publish
 };
 
 // Whether launches are checked. One OS thread then runs all blocks of a launch.
@@ -71,6 +73,11 @@ inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
 void begin_checked_launch(const char* kernel, const Config& config);
 void check_access(Touch touch);
+// A product of a warpgroup begins that will read these bytes of shared memory; at its end it has read them.
+void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes);
+void check_product_read(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes);
+// Reports a product whose registers no wgmma.fence has handed over.
+void check_product_fence(const WarpgroupProduct& product);
 // The block, or the launch, has ended.
 void end_checked_block(Block& block);
 void end_checked_launch();

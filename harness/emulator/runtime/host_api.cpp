@@ -35,6 +35,7 @@ constexpr ErrorText kErrors[] = {
     {NAMED(cudaErrorNoDevice), "no CUDA-capable device is detected"},
     {NAMED(cudaErrorInvalidDevice), "invalid device ordinal"},
     {NAMED(cudaErrorInvalidResourceHandle), "invalid resource handle"},
+    {NAMED(cudaErrorSymbolNotFound), "named symbol not found"},
     {NAMED(cudaErrorNotReady), "device not ready"},
     {NAMED(cudaErrorIllegalAddress), "an illegal memory access was encountered"},
     {NAMED(cudaErrorLaunchOutOfResources), "too many resources requested for launch"},
@@ -44,6 +45,7 @@ constexpr ErrorText kErrors[] = {
     {NAMED(cudaErrorLaunchFailure), "unspecified launch failure"},
     {NAMED(cudaErrorCooperativeLaunchTooLarge), "too many blocks in cooperative launch"},
     {NAMED(cudaErrorNotSupported), "operation not supported"},
+    {NAMED(cudaErrorInvalidClusterSize), "cluster misconfiguration"},
     {NAMED(cudaErrorUnknown), "unknown error"},
 };
 #undef NAMED
@@ -188,7 +190,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->maxThreadsPerMultiProcessor = cuemu::limits().threads_per_multiprocessor;
   properties->maxBlocksPerMultiProcessor = kBlocksPerMultiprocessor;
   properties->concurrentKernels = properties->unifiedAddressing = properties->managedMemory = 1;
-  properties->cooperativeLaunch = properties->canMapHostMemory = 1;
+  properties->cooperativeLaunch = properties->canMapHostMemory = properties->clusterLaunch = 1;
   properties->streamPrioritiesSupported = properties->asyncEngineCount = 1;
   properties->globalL1CacheSupported = properties->localL1CacheSupported = 1;
   properties->memoryClockRate = 1215000;
@@ -234,7 +236,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxBlocksPerMultiprocessor: *value = all.maxBlocksPerMultiProcessor; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = static_cast<int>(all.reservedSharedMemPerBlock); break;
     case cudaDevAttrMemoryPoolsSupported: *value = 1; break;
-    case cudaDevAttrClusterLaunch: *value = 0; break;
+    case cudaDevAttrClusterLaunch: *value = all.clusterLaunch; break;
     default: return set_last_error(cudaErrorInvalidValue);
   }
   return cudaSuccess;

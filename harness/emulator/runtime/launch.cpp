@@ -102,6 +102,8 @@ struct Kernel {
   // The limit for dynamic memory that cudaFuncSetAttribute has set. Static memory does not count
   // against it.
   std::optional<std::size_t> dynamic_limit;
+  std::optional<dim3> cluster;  // of __cluster_dims__
+  bool is_any_cluster = false;  // whether a cluster may have more blocks than every device allows
 
   std::size_t most_dynamic() const { return dynamic_limit.value_or(kDefaultSharedLimit); }
   // The limit for static and dynamic memory together.
@@ -166,6 +168,36 @@ void refuse(const char* kernel, int line, cudaError_t error, const std::string& 
 
 std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
 
+int largest_cluster(const Kernel& known) { return known.is_any_cluster ? 16 : 8; }
+
+// The launch with the cluster that its kernel has by itself.
+Config clustered(const Config& given, const Kernel& known) {
+  Config config = given;
+  if (known.cluster && blocks_of(config.cluster) == 1) config.cluster = *known.cluster;
+  return config;
+}
+
+// Whether CUDA would accept the launch's cluster. Reports it if not.
+bool acceptable_cluster(const char* kernel, int line, const Config& config, const Kernel& known) {
+  const dim3& grid = config.grid;
+  const dim3& cluster = config.cluster;
+  const std::uint64_t blocks = blocks_of(cluster), most = static_cast<std::uint64_t>(largest_cluster(known));
+  if (blocks == 1) return true;
+  if (blocks == 0 || blocks > most) {
+    refuse(kernel, line, cudaErrorInvalidClusterSize,
+           "a cluster of " + sizes(cluster) + " blocks; the limit is " + std::to_string(most) + ", none 0",
+           "Use a smaller cluster; cudaFuncAttributeNonPortableClusterSizeAllowed allows 16 blocks on an H100.");
+    return false;
+  }
+  if (grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
+    refuse(kernel, line, cudaErrorInvalidClusterSize,
+           "a grid of " + sizes(grid) + " blocks is no whole number of clusters of " + sizes(cluster),
+           "Round the grid up to a multiple of the cluster, and let blocks beyond the end do nothing.");
+    return false;
+  }
+  return true;
+}
+
 // Whether CUDA would accept the launch. Reports it if not.
 bool acceptable(const char* kernel, int line, const Config& config, std::size_t dynamic_limit) {
   const dim3& grid = config.grid;
@@ -206,7 +238,7 @@ bool acceptable(const char* kernel, int line, const Config& config, std::size_t 
 
 }  // namespace
 
-void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound) {
+void run_launch(const char* kernel, int line, const Config& given, Entry entry, const void* bound) {
   if (in_kernel()) {
     this_worker().fail("launch", line, std::string("kernel ") + kernel + " was launched from device code",
                        "Launch every kernel from host code: dynamic parallelism is not supported.",
@@ -216,7 +248,9 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   const std::lock_guard<std::mutex> lock(here.launching);
   if (sticky_error() != cudaSuccess) return;
   const Kernel known = known_kernel(here, kernel);
+  const Config config = clustered(given, known);
   if (!acceptable(kernel, line, config, known.most_dynamic())) return;
+  if (!acceptable_cluster(kernel, line, config, known)) return;
   Launch launch;
   launch.kernel = kernel;
   launch.line = line;
@@ -226,7 +260,8 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
   launch.order = here.order;
   launch.seed = here.seed;
   launch.blocks = blocks_of(config.grid);
-  launch.resident_limit = std::max<std::uint64_t>(most_resident_blocks(config), 1);
+  launch.clusters = launch.blocks / blocks_of(config.cluster);
+  launch.resident_limit = std::max(most_resident_blocks(config), blocks_of(config.cluster));
   launch.shared_limit = known.most_shared();
   if (is_checking()) begin_checked_launch(kernel, launch.config);
   here.os_threads.run(launch);
@@ -239,6 +274,7 @@ void run_launch(const char* kernel, int line, const Config& config, Entry entry,
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
+  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) here.kernels[kernel].is_any_cluster = value != 0;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || static_cast<std::size_t>(value) > limits().shared_bytes) return set_last_error(cudaErrorInvalidValue);
   here.kernels[kernel].dynamic_limit = static_cast<std::size_t>(value);
@@ -254,6 +290,34 @@ cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kern
   attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = static_cast<int>(known_kernel(here, kernel).most_dynamic());
   return cudaSuccess;
+}
+
+bool note_cluster(const char* kernel, dim3 sizes) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  here.kernels[kernel].cluster = sizes;
+  return true;
+}
+
+cudaError_t most_active_clusters(int* clusters, const char* kernel, const Config& given) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  const Kernel known = known_kernel(here, kernel);
+  const Config config = clustered(given, known);
+  const std::uint64_t blocks = blocks_of(config.cluster);
+  *clusters = 0;
+  if (blocks == 0 || blocks > static_cast<std::uint64_t>(largest_cluster(known))) {
+    return set_last_error(cudaErrorInvalidClusterSize);
+  }
+  if (config.shared_bytes > known.most_dynamic()) return set_last_error(cudaErrorInvalidValue);
+  *clusters = static_cast<int>(most_resident_blocks(config) / blocks);
+  return cudaSuccess;
+}
+
+int largest_cluster(const char* kernel) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  return largest_cluster(known_kernel(here, kernel));
 }
 
 }  // namespace cuemu

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "block.h"
+#include "worker.h"
 #include "cuemu/small_float_bits.h"
 
 namespace cuemu {
@@ -32,6 +32,8 @@ Number widened(const LaneOfMatrix& lane, int i) {
     case Element::int8: return static_cast<Number>(element_at<signed char>(lane.values, i));
     case Element::uint8: return static_cast<Number>(element_at<unsigned char>(lane.values, i));
     case Element::int32: return static_cast<Number>(element_at<int>(lane.values, i));
+    case Element::e4m3:
+    case Element::e5m2: break;  // of warpgroups only
   }
   return Number();
 }
@@ -124,6 +126,8 @@ void compute_matrix_operation(WarpOp operation, unsigned lanes, Thread* const (&
   MatrixOutcome outcome = MatrixOutcome::done;
   if (lanes != ~0u) {
     outcome = MatrixOutcome::lanes_missing;
+  } else if (operation == WarpOp::warpgroup_multiply) {
+    outcome = multiply_warpgroup(this_worker().block(), threads);
   } else if (operation == WarpOp::matrix_multiply) {
     outcome = multiply_warp(threads);
   } else {

@@ -51,8 +51,8 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
   if (is_checking()) {
     BlockClock& clock = worker.block().clock();
     clock.use_thread_order();
-    if (const CopyView* const copy = worker.block().copies().current()) clock.threads().release(word, *copy);
-    else if (arrivals != 0) clock.threads().release(word, worker.thread().linear);
+    if (const auto* const copy = worker.block().copies().current()) clock.threads().release(word, copy->view);
+    else if (arrivals != 0) clock.threads().release(word, clock.place_of(worker.thread().linear));
   }
   const std::uint64_t before = *word;  // the threads of a block run one at a time
   Mbarrier state(before);
@@ -77,7 +77,8 @@ bool pass_mbarrier(const std::uint64_t* word, std::uint64_t parity) {
   if (Mbarrier(*word).parity == parity) return false;
   if (is_checking()) {
     Worker& worker = this_worker();
-    worker.block().clock().threads().acquire(word, worker.thread().linear);
+    BlockClock& clock = worker.block().clock();
+    clock.threads().acquire(word, clock.place_of(worker.thread().linear));
   }
   return true;
 }
@@ -98,7 +99,7 @@ void fence_async_proxy() {
   Worker& worker = this_worker();
   BlockClock& clock = worker.block().clock();
   clock.use_thread_order();
-  clock.threads().fence_proxy(worker.thread().linear);
+  clock.threads().fence_proxy(clock.place_of(worker.thread().linear));
 }
 
 }  // namespace cuemu

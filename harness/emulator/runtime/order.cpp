@@ -31,7 +31,7 @@ bool is_published(const std::vector<Acquired>& acquired, std::uint32_t block, st
 
 }  // namespace
 
-void BlockClock::begin(std::uint32_t linear, unsigned threads) {
+void BlockClock::begin(std::uint32_t linear, unsigned threads, ClusterClock* cluster, unsigned rank) {
   block_ = linear;
   threads_ = threads;
   time_ = 1;
@@ -40,17 +40,20 @@ void BlockClock::begin(std::uint32_t linear, unsigned threads) {
   acquired_.clear();
   seen_.clear();
   most_calls_ = 0;
-  threads_order_.begin(threads);
+  cluster_ = cluster;
+  order_ = cluster == nullptr ? &own_order_ : &cluster->order;
+  first_ = rank * threads;
+  if (cluster == nullptr) own_order_.begin(threads);
 }
 
 void BlockClock::barrier() {
   barrier_time_ = tick();
-  threads_order_.meet();
+  order_->meet_block(first_, threads_);
   seen_.clear();  // all lanes are now ordered after these
 }
 
 void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
-  if (threads_order_.is_used()) return threads_order_.meet(warp * kLanesOfWarp, lanes);
+  if (order_->is_used()) return order_->meet(place_of(warp * kLanesOfWarp), lanes);
   if (seen_.empty()) seen_.resize(std::size_t{(threads_ + kLanesOfWarp - 1) / kLanesOfWarp} * kLanesOfWarp * kLanesOfWarp);
   std::uint16_t* const rows = seen_.data() + std::size_t{warp} * kLanesOfWarp * kLanesOfWarp;
   std::uint16_t joined[kLanesOfWarp] = {};
@@ -111,20 +114,44 @@ bool BlockClock::lacks_fence(const Cell& earlier, const History* own) const {
 }
 
 bool BlockClock::is_behind(const Cell& earlier, const CopyView& copy) const {
-  if (earlier.block() != block_) return is_behind(earlier, copy.thread);
-  return earlier.time() < barrier_time_ || ThreadOrder::reaches(copy.knowledge.known[earlier.thread()], earlier.lane_clock());
+  const std::int64_t place = place_of(earlier);
+  if (place < 0) return is_behind(earlier, copy.thread);
+  if (earlier.block() == block_ && earlier.time() < copy.barrier_time) return true;
+  return ThreadOrder::reaches(copy.knowledge.known[static_cast<std::size_t>(place)], earlier.lane_clock());
 }
 
 bool BlockClock::lacks_proxy_fence(const Cell& earlier, const CopyView& copy) const {
-  if (earlier.is_empty() || earlier.is_by_copy() || earlier.block() != block_) return false;
-  return !ThreadOrder::reaches(copy.knowledge.visible[earlier.thread()], earlier.lane_clock());
+  const std::int64_t place = earlier.is_empty() || earlier.is_by_copy() ? -1 : place_of(earlier);
+  return place >= 0 && !ThreadOrder::reaches(copy.knowledge.visible[static_cast<std::size_t>(place)], earlier.lane_clock());
+}
+
+int BlockClock::rank_in_cluster(std::uint32_t block) const {
+  const auto found = std::find(cluster_->blocks.begin(), cluster_->blocks.end(), block);
+  return found == cluster_->blocks.end() ? -1 : static_cast<int>(found - cluster_->blocks.begin());
+}
+
+std::int64_t BlockClock::place_of(const Cell& earlier) const {
+  if (earlier.block() == block_) return place_of(earlier.thread());
+  const int rank = cluster_ == nullptr ? -1 : rank_in_cluster(earlier.block());
+  return rank < 0 ? -1 : std::int64_t{rank} * threads_ + earlier.thread();
+}
+
+bool BlockClock::knows_of(std::uint32_t block, unsigned thread) const {
+  const int rank = rank_in_cluster(block);
+  if (rank < 0) return false;
+  const unsigned first = static_cast<unsigned>(rank) * threads_;
+  for (unsigned other = first; other < first + threads_; ++other) {
+    if (order_->knows(place_of(thread), other, 0)) return true;
+  }
+  return false;
 }
 
 bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {
   if (time_ == Cell::kMostTime) return true;  // the clock has reached its end, so nothing can be reported any more
-  if (earlier.block() == block_) {
-    if (threads_order_.is_used()) {
-      if (threads_order_.knows(thread, earlier.thread(), earlier.lane_clock())) return true;
+  const std::int64_t place = place_of(earlier);
+  if (place >= 0) {
+    if (order_->is_used()) {
+      if (order_->knows(place_of(thread), static_cast<unsigned>(place), earlier.lane_clock())) return true;
     } else if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
       const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
       if (calls > earlier.lane_clock() || calls == UINT16_MAX) return true;

@@ -38,21 +38,38 @@ struct History {
   std::unordered_map<std::uint32_t, std::vector<std::size_t>> of_block;  // the indices of the block's entries
 };
 
+// The order between the threads of a cluster's blocks.
+struct ClusterClock {
+  ThreadOrder order;
+  std::vector<std::uint32_t> blocks;  // by rank, counted from 1
+};
+
 // One block's clock, while the block runs.
 class BlockClock {
  public:
   // `linear` counts blocks from 1; 0 means no block.
-  void begin(std::uint32_t linear, unsigned threads);
+  void begin(std::uint32_t linear, unsigned threads, ClusterClock* cluster, unsigned rank);
 
   std::uint32_t block() const { return block_; }
   std::uint32_t time() const { return time_; }
   unsigned lane_clock(unsigned thread) const {
-    if (threads_order_.is_used()) return threads_order_.clock(thread);
+    if (order_->is_used()) return order_->clock(place_of(thread));
     return seen_.empty() ? 0 : seen_[thread * kLanesOfWarp + thread % kLanesOfWarp];
   }
-  ThreadOrder& threads() { return threads_order_; }
+  ThreadOrder& threads() { return *order_; }
+  // The number by which that order knows a thread of the block.
+  unsigned place_of(unsigned thread) const { return first_ + thread; }
   // Tells the block's threads apart from now on, as mbarriers and named barriers need.
-  void use_thread_order() { threads_order_.use(most_calls_, seen_); }
+  void use_thread_order() { order_->use(most_calls_, seen_); }
+  // Whether a block is this one or another one of the cluster.
+  bool is_near(std::uint32_t block) const { return block == block_ || (cluster_ != nullptr && rank_in_cluster(block) >= 0); }
+  // Whether what a thread does is ordered behind anything that a block of the cluster has done.
+  bool knows_of(std::uint32_t block, unsigned thread) const;
+  CopyView begin_copy(unsigned thread) {
+    CopyView view = order_->begin_copy(place_of(thread), barrier_time_);
+    view.thread = thread;
+    return view;
+  }
 
   void barrier();
   void fence(bool of_device) {
@@ -107,7 +124,13 @@ class BlockClock {
   // are ordered before the thread. Empty before the first call.
   std::vector<std::uint16_t> seen_;
   std::uint16_t most_calls_ = 0;  // of a lane, since the block began
-  ThreadOrder threads_order_;
+  int rank_in_cluster(std::uint32_t block) const;
+  // The number by which the order knows the thread of an access; negative for threads of blocks elsewhere.
+  std::int64_t place_of(const Cell& earlier) const;
+  ThreadOrder own_order_;
+  ThreadOrder* order_ = &own_order_;  // the cluster's if there is one
+  const ClusterClock* cluster_ = nullptr;
+  unsigned first_ = 0;  // the place of the block's first thread
 };
 
 }  // namespace cuemu

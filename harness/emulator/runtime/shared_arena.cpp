@@ -29,7 +29,7 @@ SharedArena::SharedArena() {
   }
   memory_ = static_cast<char*>(memory);
   end_ = memory_ + kStaticArenaBytes + kDynamicArenaBytes;
-  dynamic_ = memory_ + kStaticArenaBytes + kDynamicZoneBytes;
+  dynamic_ = end_ - kDynamicZoneBytes;
   free_ = memory_ + kZoneBytes;
 }
 
@@ -39,6 +39,8 @@ void SharedArena::begin_launch(std::size_t dynamic_bytes) {
   free_ = memory_ + kZoneBytes;
   fill_red_zone(memory_, kZoneBytes);
   dynamic_bytes_ = dynamic_bytes;
+  // At the arena's end, so that the lower 18 bits of its addresses are not those of variables.
+  dynamic_ = end_ - kDynamicZoneBytes - (dynamic_bytes + kDynamicZoneBytes - 1) / kDynamicZoneBytes * kDynamicZoneBytes;
   dynamic_damaged_ = is_dynamic_known_ = false;
   fill_red_zone(dynamic_ - kDynamicZoneBytes, kDynamicZoneBytes);
   fill_red_zone(dynamic_ + dynamic_bytes_, kDynamicZoneBytes);
@@ -66,6 +68,19 @@ void* SharedArena::slot(const void* key, std::size_t bytes, std::size_t alignmen
   static_bytes_ += bytes;
   slots_.push_back({key, address, bytes, name, line, false});
   return address;
+}
+
+void SharedArena::lay_out_as(const SharedArena& other) {
+  if (this == &other) return;
+  const std::ptrdiff_t distance = memory_ - other.memory_;
+  slots_ = other.slots_;
+  for (Slot& slot : slots_) {
+    slot.address += distance;
+    slot.damaged = false;
+    fill_red_zone(slot.address + slot.bytes, kZoneBytes);
+  }
+  free_ = other.free_ + distance;
+  static_bytes_ = other.static_bytes_;
 }
 
 SharedArena::Place SharedArena::place(const char* address, std::size_t bytes) const {

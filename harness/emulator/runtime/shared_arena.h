@@ -23,6 +23,8 @@ class SharedArena {
   // Returns the variable's memory, or null if it does not fit. The address stays the same during a
   // launch.
   void* slot(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
+  // Gives a new arena the variables that another one has, at the same places.
+  void lay_out_as(const SharedArena& other);
   void* dynamic() {
     is_dynamic_known_ = true;
     return dynamic_;
@@ -32,6 +34,9 @@ class SharedArena {
   // Whether an address is the arena's, red zones included.
   bool holds(const char* address) const { return address >= memory_ && address < end_; }
   const char* begin() const { return memory_; }
+  // Whether an address lies among the variables, or there is nothing else. A descriptor of wgmma has 18 bits of an
+  // address, and these parts of the arena never share them.
+  bool is_static(const char* address) const { return address < free_ || dynamic_bytes_ == 0; }
   // The variable at an address of the arena, or the nearest one.
   struct Place {
     const char* data;

@@ -39,6 +39,7 @@ bool lanes_disagree(const Thread& left, const Thread& right) {
 
 std::string waits_for(const Thread& thread) {
   if (thread.state == State::at_barrier) return barrier_name(static_cast<Barrier>(thread.operation));
+  if (thread.state == State::at_cluster_barrier) return "barrier.cluster.wait";
   if (thread.state == State::at_named_barrier) return "bar.sync " + std::to_string(thread.operation);
   char mask[16];
   std::snprintf(mask, sizeof mask, "0x%08x", thread.mask);

@@ -42,15 +42,15 @@ void ThreadOrder::tick(unsigned thread) {
   if (own < kMost) ++own;
 }
 
-void ThreadOrder::meet() {
+void ThreadOrder::meet_block(unsigned first, unsigned threads) {
   if (!is_used()) return;
   Knowledge all;
-  for (unsigned thread = 0; thread < threads_; ++thread) {
+  for (unsigned thread = first; thread < first + threads; ++thread) {
     tick(thread);
     join(all, views_[thread]);
   }
-  std::fill(views_.begin(), views_.end(), all);
-  passed_.clear();  // everybody knows it
+  std::fill_n(views_.begin() + first, threads, all);
+  if (threads == threads_) passed_.clear();  // everybody knows it
 }
 
 void ThreadOrder::meet(unsigned first, unsigned lanes) {
@@ -82,10 +82,10 @@ void ThreadOrder::fence_proxy(unsigned thread) {
   join(views_[thread].visible, views_[thread].known);
 }
 
-CopyView ThreadOrder::begin_copy(unsigned thread) {
+CopyView ThreadOrder::begin_copy(unsigned thread, std::uint32_t barrier_time) {
   const unsigned clock = this->clock(thread);
   tick(thread);
-  return {thread, clock, views_[thread]};
+  return {thread, clock, barrier_time, views_[thread]};
 }
 
 }  // namespace cuemu

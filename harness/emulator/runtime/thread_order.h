@@ -1,4 +1,4 @@
-// The order of accesses between the threads of one block, for kernels with mbarriers or named barriers. Each thread
+// The order of accesses between the threads of one block, or of one cluster of blocks, for kernels with mbarriers or named barriers. Each thread
 // counts its own releases. What a thread knows of another is the number of that thread's releases that are ordered
 // before it.
 #pragma once
@@ -17,8 +17,9 @@ struct Knowledge {
 
 // The view of an asynchronous copy: that of its thread at the copy's begin.
 struct CopyView {
-  unsigned thread;
+  unsigned thread;  // of its block
   unsigned clock;
+  std::uint32_t barrier_time;  // of the block's last barrier before the copy began
   Knowledge knowledge;
 };
 
@@ -38,8 +39,8 @@ class ThreadOrder {
   bool knows(unsigned thread, unsigned other, unsigned clock) const { return reaches(views_[thread].known[other], clock); }
   static bool reaches(unsigned releases, unsigned clock) { return releases > clock || releases == kMost; }
 
-  // All threads have met in a barrier of the block.
-  void meet();
+  // Threads from `first` on have met in a barrier of their block, or those of a mask.
+  void meet_block(unsigned first, unsigned threads);
   void meet(unsigned first, unsigned lanes);
   // Passes on what a thread, or a copy, knows to whoever waits at a place; takes it over from there.
   void release(const void* place, unsigned thread);
@@ -48,7 +49,7 @@ class ThreadOrder {
   void forget(const void* place) { passed_.erase(place); }
   // Lets the asynchronous proxy see everything that is ordered before the thread's fence.
   void fence_proxy(unsigned thread);
-  CopyView begin_copy(unsigned thread);
+  CopyView begin_copy(unsigned thread, std::uint32_t barrier_time);
 
  private:
   static constexpr unsigned kMost = UINT16_MAX;

@@ -67,7 +67,8 @@ const char* warp_operation_name(WarpOp operation) {
       "__any_sync()",        "__all_sync()",        "__match_any_sync()",  "__match_all_sync()", "__reduce_add_sync()",
       "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_and_sync()",
       "__reduce_or_sync()",  "__reduce_xor_sync()", "__syncwarp()",       "__activemask()",
-      "load_matrix_sync()",  "store_matrix_sync()", "mma_sync()"};
+      "load_matrix_sync()",  "store_matrix_sync()", "mma_sync()",
+      "wgmma.mma_async",     "wgmma.wait_group"};
   return kNames[static_cast<int>(operation)];
 }
 
@@ -111,10 +112,12 @@ void compute_warp_operation(WarpOp operation, unsigned lanes, Thread* const (&th
     case WarpOp::reduce_xor:
       return reduce(lanes, threads, 0u, [](unsigned left, unsigned right) { return left ^ right; });
     case WarpOp::sync:
-    case WarpOp::active: return;
+    case WarpOp::active:
+    case WarpOp::warpgroup_wait: return;
     case WarpOp::matrix_load:
     case WarpOp::matrix_store:
-    case WarpOp::matrix_multiply: return compute_matrix_operation(operation, lanes, threads);
+    case WarpOp::matrix_multiply:
+    case WarpOp::warpgroup_multiply: return compute_matrix_operation(operation, lanes, threads);
   }
 }
 

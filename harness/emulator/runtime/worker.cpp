@@ -26,14 +26,14 @@ constexpr std::size_t kKeptBlocks = 16;  // between launches
 
 __thread __attribute__((tls_model("initial-exec"))) Worker* own_worker;
 
-// Returns the block at a place of the launch's order. The random order walks in steps that share no
+// Returns the block or cluster at a place of the launch's order. The random order walks in steps that share no
 // factor with the count.
-std::uint64_t block_at(const Launch& launch, std::uint64_t place) {
+std::uint64_t item_at(const Launch& launch, std::uint64_t items, std::uint64_t place) {
   if (launch.order == Order::forward) return place;
-  if (launch.order == Order::reverse) return launch.blocks - 1 - place;
+  if (launch.order == Order::reverse) return items - 1 - place;
   std::uint64_t state = launch.seed;
-  const std::uint64_t offset = next_random(state) % launch.blocks;
-  std::uint64_t step = next_random(state) % launch.blocks;
+  const std::uint64_t offset = next_random(state) % items;
+  std::uint64_t step = next_random(state) % items;
   const auto divisor = [](std::uint64_t left, std::uint64_t right) {
     while (right != 0) {
       const std::uint64_t rest = left % right;
@@ -42,8 +42,8 @@ std::uint64_t block_at(const Launch& launch, std::uint64_t place) {
     }
     return left;
   };
-  while (divisor(step, launch.blocks) != 1) ++step;
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(place) * step + offset) % launch.blocks);
+  while (divisor(step, items) != 1) ++step;
+  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(place) * step + offset) % items);
 }
 
 Worker& kernel_worker() {
@@ -78,6 +78,7 @@ void Worker::run_blocks(Launch& launch) {
     report_grid_stuck(launch, at_grid_barrier_, ended_, first_ended_);
     set_sticky_error(kLaunchFailure);
   }
+  if (!launch.abandoned.load(std::memory_order_relaxed)) report_parked();
   drop_threads();
   if (blocks_.size() > kKeptBlocks) blocks_.resize(kKeptBlocks);
   launch_ = nullptr;
@@ -94,29 +95,50 @@ void Worker::begin_launch(Launch& launch) {
   free_.clear();
   runnable_.clear();
   at_grid_barrier_.clear();
+  fresh_.clear();
+  free_clusters_.clear();
+  for (const auto& cluster : clusters_) free_clusters_.push_back(cluster.get());
+  idle_turns_ = 0;
 }
 
 // Starts the launch's next block. Returns null if none is left or no more may be alive.
 Block* Worker::start_block() {
+  if (launch_->clusters != launch_->blocks) return start_cluster();
   if (free_.empty() && begun_ >= launch_->resident_limit) return nullptr;
-  const std::uint64_t place = launch_->next_block.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t place = launch_->next_cluster.fetch_add(1, std::memory_order_relaxed);
   if (place >= launch_->blocks) return nullptr;
+  Block& block = take_block();
+  block.begin(cluster_at(place));
+  return &block;
+}
+
+std::uint64_t Worker::cluster_at(std::uint64_t place) const { return item_at(*launch_, launch_->clusters, place); }
+
+// Takes a block that is free, or a new one. All blocks of a launch lay their shared variables out alike.
+Block& Worker::take_block() {
   if (free_.empty()) {
     if (begun_ == blocks_.size()) blocks_.push_back(std::make_unique<Block>());
     free_.push_back(blocks_[begun_++].get());
     free_.back()->begin_launch(*launch_);
+    if (launch_->clusters != launch_->blocks) free_.back()->arena().lay_out_as(blocks_[0]->arena());
   }
   Block& block = *free_.back();
   free_.pop_back();
-  block.begin(block_at(*launch_, place));
-  return &block;
+  return block;
 }
 
 // Chooses the block to run. New blocks start if the live ones can only wait. When a block has
 // ended, the last one that began to spin comes first, since it probably waits for that block.
 Block* Worker::next_block(bool after_an_end) {
   if (launch_->abandoned.load(std::memory_order_relaxed)) return nullptr;
-  if (!after_an_end || runnable_.empty()) {
+  if (!fresh_.empty()) {
+    Block* const fresh = fresh_.front();
+    fresh_.pop_front();
+    return fresh;
+  }
+  // Blocks of a cluster go on before others begin, as long as one of them may get further.
+  const bool may_get_further = launch_->clusters != launch_->blocks && idle_turns_ < 2 * runnable_.size();
+  if ((!after_an_end && !may_get_further) || runnable_.empty()) {
     if (Block* const fresh = start_block()) return fresh;
   }
   if (runnable_.empty()) return nullptr;
@@ -154,7 +176,8 @@ bool Worker::settle(Block& block) {
     if (ended_++ == 0) first_ended_ = block.index();
     if (is_checking()) end_checked_block(block);
     report_damage(block);
-    free_.push_back(&block);
+    free_block(block);
+    idle_turns_ = 0;
     return true;
   }
   if (block.waits_for_grid()) {
@@ -168,7 +191,11 @@ bool Worker::settle(Block& block) {
     if (is_checking()) check_grid_barrier();
   } else if (block.has_ready()) {
     block.spinning = true;
+    ++idle_turns_;
     runnable_.push_back(&block);
+  } else if (block.waits_for_cluster()) {
+    block.parked = true;
+    idle_turns_ = 0;
   } else {
     report_stuck(block);
     set_sticky_error(kLaunchFailure);
@@ -398,6 +425,9 @@ void* Worker::shared_bytes(const void* key, std::size_t bytes, std::size_t align
   SharedArena& arena = block_->arena();
   const std::size_t before = arena.static_bytes();
   void* const address = arena.slot(key, bytes, alignment, name, line);
+  if (block_->cluster() != nullptr && arena.static_bytes() != before) {
+    for (std::size_t i = 0; i < begun_; ++i) blocks_[i]->arena().slot(key, bytes, alignment, name, line);
+  }
   const std::size_t used = arena.static_bytes();
   if (address == nullptr || (used != before && used > kDefaultSharedLimit)) {
     fail("launch", line, std::string("the __shared__ variables of kernel ") + launch_->kernel + " up to " + name +

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "block.h"
+#include "cluster.h"
 
 namespace cuemu {
 
@@ -32,6 +33,12 @@ class Worker {
   void matrix_operation(WarpOp operation, const void* operand, unsigned alignment, int stride_bytes, int line);
   void yield();
   void changed_nothing();
+  void arrive_at_cluster_barrier(bool releases, int line);
+  void wait_at_cluster_barrier(bool acquires, int line);
+  char* shared_of_rank(char* address, unsigned rank, int line);
+  ClusterPlace cluster_place() const;
+  // Lets a block run again that waited for its cluster, if it can.
+  void unpark(Block& block);
   void* shared_bytes(const void* key, std::size_t bytes, std::size_t alignment, const char* name, int line);
   bool is_cooperative() const { return launch_->config.cooperative; }
   // Reports a fault and ends the whole launch. The calling CUDA thread never continues.
@@ -47,6 +54,13 @@ class Worker {
   [[noreturn]] void live_on_this_stack();
   void begin_launch(Launch& launch);
   Block* start_block();
+  Block* start_cluster();
+  Block& take_block();
+  void free_block(Block& block);
+  std::uint64_t cluster_at(std::uint64_t place) const;
+  Cluster& make_cluster();
+  Cluster& own_cluster();
+  void report_parked();
   Block* next_block(bool after_an_end);
   void run(Block& block);
   bool settle(Block& block);
@@ -75,6 +89,10 @@ class Worker {
   std::vector<Block*> free_;
   std::deque<Block*> runnable_;  // live blocks except the running one
   std::vector<Block*> at_grid_barrier_;
+  std::vector<std::unique_ptr<Cluster>> clusters_;
+  std::vector<Cluster*> free_clusters_;
+  std::deque<Block*> fresh_;  // blocks of clusters that have begun and not run yet
+  std::size_t idle_turns_ = 0;  // of blocks that only yielded, since a cluster began, a block ended or waited
   std::uint64_t ended_ = 0;
   uint3 first_ended_ = {0, 0, 0};
 };

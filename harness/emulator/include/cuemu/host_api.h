@@ -20,6 +20,7 @@ enum cudaError {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorSymbolNotFound = 500,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
@@ -29,6 +30,7 @@ enum cudaError {
   cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801,
+  cudaErrorInvalidClusterSize = 912,
   cudaErrorUnknown = 999,
 };
 typedef enum cudaError cudaError_t;
@@ -64,6 +66,9 @@ enum cudaMemcpyKind {
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
   cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+  cudaFuncAttributeClusterDimMustBeSet = 10,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
+  cudaFuncAttributeClusterSchedulingPolicyPreference = 15,
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaSharedMemConfig {
@@ -231,6 +236,10 @@ int blocks_per_multiprocessor(int threads, std::size_t shared_bytes);
 std::uint64_t most_resident_blocks(const Config& config);
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel);
+// Notes a kernel's own cluster (__cluster_dims__). Returns whether it did, for the initialiser of a variable.
+bool note_cluster(const char* kernel, dim3 sizes);
+cudaError_t most_active_clusters(int* clusters, const char* kernel, const Config& config);
+int largest_cluster(const char* kernel);  // in blocks
 
 inline cudaError_t occupancy_max_active_blocks(int* blocks, const char*, int threads, std::size_t shared_bytes) {
   *blocks = blocks_per_multiprocessor(threads, shared_bytes);

@@ -7,26 +7,28 @@
 #include "host_api.h"
 #include "runtime.h"
 
-// Of a launch's attributes only the cooperative one has an effect here.
+// Of a launch's attributes the cooperative one and the cluster's sizes have an effect here.
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeIgnore = 0,
   cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
   cudaLaunchAttributeProgrammaticStreamSerialization = 6,
   cudaLaunchAttributePriority = 8,
   cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
 };
-#define cudaLaunchAttributeClusterDimension                                                                \
-  ([] {                                                                                                    \
-    static_assert(false, "cuemu-unsupported: thread block clusters: guard them with a device check and "    \
-                         "give a plain kernel");                                                           \
-    return cudaLaunchAttributeIgnore;                                                                      \
-  }())
+enum cudaClusterSchedulingPolicy {
+  cudaClusterSchedulingPolicyDefault,
+  cudaClusterSchedulingPolicySpread,
+  cudaClusterSchedulingPolicyLoadBalancing,
+};
 union cudaLaunchAttributeValue {
   char pad[64];
   int cooperative;
   int priority;
   int programmaticStreamSerializationAllowed;
   unsigned sharedMemCarveout;
+  cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
   struct {
     unsigned x, y, z;
   } clusterDim;
@@ -102,9 +104,21 @@ cudaError_t launch_cooperative_kernel(const char* kernel, int line, void (*funct
 inline Config config_of(const cudaLaunchConfig_t& given) {
   Config config{given.gridDim, given.blockDim, given.dynamicSmemBytes};
   for (unsigned i = 0; i < given.numAttrs; ++i) {
-    if (given.attrs[i].id == cudaLaunchAttributeCooperative) config.cooperative = given.attrs[i].val.cooperative != 0;
+    const cudaLaunchAttributeValue& value = given.attrs[i].val;
+    if (given.attrs[i].id == cudaLaunchAttributeCooperative) config.cooperative = value.cooperative != 0;
+    if (given.attrs[i].id == cudaLaunchAttributeClusterDimension) {
+      config.cluster = {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+    }
   }
   return config;
+}
+
+inline cudaError_t occupancy_max_active_clusters(int* clusters, const char* kernel, const cudaLaunchConfig_t* given) {
+  return most_active_clusters(clusters, kernel, config_of(*given));
+}
+inline cudaError_t occupancy_max_potential_cluster_size(int* blocks, const char* kernel, const cudaLaunchConfig_t*) {
+  *blocks = largest_cluster(kernel);
+  return cudaSuccess;
 }
 
 template <typename... Parameters, typename... Arguments>

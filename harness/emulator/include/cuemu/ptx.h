@@ -80,8 +80,8 @@ CUEMU_INLINE void out(Register& to, T value) {
 }
 template <typename T> CUEMU_INLINE void out(const Sink&, T) {}
 
-// Several registers in braces.
-template <typename T, int n> struct alignas(sizeof(T) * n) Pack {
+// Several registers in braces; those of a vector access are aligned as such.
+template <typename T, int n> struct alignas(n == 2 || n == 4 ? sizeof(T) * n : sizeof(T)) Pack {
   T x[n];
 };
 template <typename First, typename... Rest>
@@ -331,6 +331,9 @@ CUEMU_INLINE T packed(float low, float high, bool relu) {
 // Addresses. One of 32 bits is the lower half of a pointer into the block's shared memory.
 CUEMU_INLINE char* address(std::uint32_t base, std::int64_t offset) { return shared_pointer(base + static_cast<std::uint32_t>(offset)); }
 CUEMU_INLINE char* address(std::uint64_t base, std::int64_t offset) { return reinterpret_cast<char*>(base) + offset; }
+template <typename T> CUEMU_INLINE T mapped(T own, std::uint32_t rank, int line) {
+  return static_cast<T>(reinterpret_cast<std::uintptr_t>(shared_of_rank(address(own, 0), rank, line)));
+}
 template <typename T> CUEMU_INLINE T* pointer(char* address) { return reinterpret_cast<T*>(address); }
 
 template <typename T, int n>
@@ -408,3 +411,5 @@ CUEMU_INLINE std::uint32_t elected(std::uint32_t mask, bool& is_leader, int line
 
 #include "ptx_copies.h"
 #include "ptx_matrices.h"
+#include "ptx_tensors.h"
+#include "ptx_warpgroup.h"

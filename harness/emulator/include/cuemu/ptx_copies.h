@@ -11,7 +11,9 @@ CUEMU_INLINE void copy_words(const AsyncCopy& copy) {
     *reinterpret_cast<T*>(copy.to + done) = *reinterpret_cast<const T*>(copy.from + done);
   }
 }
+inline void copy_box(const AsyncCopy& copy);
 CUEMU_INLINE void perform(const AsyncCopy& copy) {
+  if (copy.box != nullptr) return copy_box(copy);
   if (copy.read < copy.bytes) {
     for (std::uint32_t i = 0; i < copy.bytes; ++i) copy.to[i] = i < copy.read ? copy.from[i] : 0;
   } else if (copy.bytes == 4) copy_words<std::uint32_t>(copy);
@@ -71,6 +73,13 @@ CUEMU_INLINE void copy_bulk(char* to, const char* from, std::uint32_t bytes, cha
   if (!begin_async_copy(copy)) return;
   perform(copy);
   change_mbarrier(mbarrier_word(barrier), -static_cast<std::int64_t>(bytes), 0, line);
+}
+// Copies to the same place in each block of the cluster that `mask` names, and counts at the same barrier there.
+CUEMU_INLINE void share_bulk(char* to, const char* from, std::uint32_t bytes, char* barrier, std::uint32_t mask, int line) {
+  for (std::uint32_t rank = 0; mask >> rank != 0; ++rank) {
+    if ((mask >> rank & 1) == 0) continue;
+    copy_bulk(shared_of_rank(to, rank, line), from, bytes, shared_of_rank(barrier, rank, line), line);
+  }
 }
 CUEMU_INLINE void copy_bulk_back(char* to, const char* from, std::uint32_t bytes, int line) {
   check_alignment(to, 16, "cp.async.bulk", line);

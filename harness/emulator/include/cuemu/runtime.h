@@ -16,6 +16,7 @@ struct Config {
   dim3 block;
   std::size_t shared_bytes;
   bool cooperative = false;  // all blocks are alive at once and may use the grid's barrier
+  dim3 cluster = {};         // blocks that run at the same time and share memory
 };
 
 using Entry = void (*)(const void* bound);
@@ -73,6 +74,8 @@ enum class WarpOp : int {
   matrix_load,
   matrix_store,
   matrix_multiply,
+  warpgroup_multiply,
+  warpgroup_wait,
 };
 // `parameter` and `width` are those of the shuffles. A lane that a shuffle may not read yields the
 // fill of new memory.
@@ -83,14 +86,16 @@ unsigned active_lanes(int line);
 
 // The elements of matrices that the 32 lanes of a warp hold together. In a matrix with `columns`
 // columns, element i of lane l is at row (32 i + l) / columns and column (32 i + l) % columns.
-enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32 };
+enum class Element : int { half, bfloat16, tf32, float32, float64, int8, uint8, int32, e4m3, e5m2 };
 constexpr int bytes_of(Element element) {
   switch (element) {
     case Element::half:
     case Element::bfloat16: return 2;
     case Element::float64: return 8;
     case Element::int8:
-    case Element::uint8: return 1;
+    case Element::uint8:
+    case Element::e4m3:
+    case Element::e5m2: return 1;
     default: return 4;
   }
 }
@@ -108,16 +113,75 @@ struct MatrixProduct {
   bool is_mma = false;  // whether lanes hold what PTX's mma.sync says
 };
 void matrix_multiply(const MatrixProduct& own, int line);
+// A lane's part in sum := left x right, plus the sum before if it is kept, with shapes (64, n) := (64, k) x (k, n). The four
+// warps of a warpgroup hold 16 rows each. The right matrix, and the left one unless registers hold it, lie in shared
+// memory, where a descriptor says.
+struct WarpgroupProduct {
+  int n, k;
+  Element left, right, sum;
+  void* sums;
+  const std::uint32_t* left_registers;  // null if there is a descriptor
+  std::uint64_t left_at, right_at;
+  bool keeps, saturates, negates_left, negates_right, transposes_left, transposes_right;
+  const void* code = nullptr;  // the place in the kernel
+  int line = 0;
+};
+void warpgroup_multiply(const WarpgroupProduct& own, int line);
+void fence_registers();
+void commit_products();
+void wait_for_products(std::uint32_t pending, int line);
+// For the checking mode: a variable that products in flight write, and the accesses by which asm statements take it over.
+void note_product_registers(const void* begin, std::size_t bytes, int line);
+void hand_over_registers(bool begins);
+
 // Waits for the other lanes of the warp, and reports addresses and strides that loads and stores do
 // not allow.
 void begin_matrix_access(WarpOp operation, const void* address, unsigned alignment, std::size_t stride_bytes, int line);
 
-// The byte of the block's shared memory whose address has these lower 32 bits.
+// The calling block's place in its cluster, and the cluster's place in the grid. Without a cluster each block is one.
+struct ClusterPlace {
+  uint3 index;  // of the block in the cluster
+  dim3 size;    // of the cluster, in blocks
+  uint3 id;     // of the cluster in the grid
+  dim3 count;   // of clusters
+  unsigned rank;
+  unsigned blocks;
+};
+ClusterPlace cluster_place();
+bool is_explicit_cluster();
+// Arrives at the cluster's barrier without waiting, and waits for all threads of the cluster to have done so.
+void arrive_at_cluster_barrier(bool releases, int line);
+void wait_at_cluster_barrier(bool acquires, int line);
+// Where a shared variable of one block of the cluster lies in another one, and the block that has it.
+char* shared_of_rank(char* address, std::uint32_t rank, int line);
+std::uint32_t rank_of_shared(const char* address, int line);
+
+// The byte of the cluster's shared memory whose address has these lower 32 bits.
 char* shared_pointer(std::uint32_t address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
 
-// An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros.
+// What a tensor map says: the innermost dimension comes first.
+struct TensorMap {
+  std::uint64_t mark;  // of a map that cuTensorMapEncodeTiled has filled
+  char* data;
+  std::uint64_t strides[5];  // in bytes; the first is the size of an element
+  std::uint64_t fill;        // an element beside the tensor
+  std::uint32_t last[5];     // index of each dimension
+  unsigned short box[5];
+  unsigned char steps[5];  // from one element of the box to the next
+  unsigned char rank, swizzle;
+};
+struct TensorBox {
+  TensorMap map;
+  std::int32_t at[5];
+  std::uint32_t extents[5];  // elements in shared memory
+  std::uint32_t bytes;
+};
+TensorBox tensor_box(const char* map, const std::int32_t* at, int rank, int line);
+
+// An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros. In a copy of a box one of the two addresses
+// is null, that of the tensor.
 struct AsyncCopy {
   char* to;
   const char* from;
@@ -125,7 +189,9 @@ struct AsyncCopy {
   char* barrier;  // the mbarrier that it completes; null for a copy of a group
   bool is_bulk;
   int line;
+  const TensorBox* box = nullptr;
 };
+void read_box(const AsyncCopy& copy, TensorBox& box);
 // A copy happens at any moment between its begin and the wait for it: at once in one order of threads, as late as
 // possible in another, and at random in the third. Returns whether the caller has to do it at once.
 bool begin_async_copy(const AsyncCopy& copy);
@@ -165,6 +231,8 @@ class WideAccess {
 
 // A memory fence. A fence of the whole device also publishes earlier writes to other blocks.
 void fence(bool of_device);
+// A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes: all, or those of mbarriers.
+void fence_cluster(bool of_all);
 
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.

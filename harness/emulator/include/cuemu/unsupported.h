@@ -20,6 +20,6 @@ CUEMU_REFUSE(cudaCreateTextureObject, "textures", "read global memory")
 CUEMU_REFUSE(cudaBindTexture, "textures", "read global memory")
 CUEMU_REFUSE(cudaCreateSurfaceObject, "surfaces", "read and write global memory")
 CUEMU_REFUSE(tex1Dfetch, "textures", "read global memory")
-CUEMU_REFUSE(cuTensorMapEncodeTiled, "TMA", "load tiles with ordinary reads")
+CUEMU_REFUSE(cuTensorMapEncodeIm2col, "tensor maps of the mode im2col", "use cuTensorMapEncodeTiled")
 CUEMU_REFUSE(cudaMallocArray, "CUDA arrays", "use cudaMalloc")
 #undef CUEMU_REFUSE

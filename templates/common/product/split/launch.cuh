@@ -1,9 +1,9 @@
 // Chooses, splits and multiplies.
 
 // Below any of these, splitting costs more than tensor cores save: rows or columns, tiles for half of an H100, work.
-constexpr int64_t kFewestRows = 256;
-constexpr int64_t kFewestResults = 64 * int64_t{kTile} * kTile;
-constexpr int64_t kFewestProducts = int64_t{1} << 30;
+constexpr int64_t kFewestRows = kSplitFrom > 0 ? 256 : 1;
+constexpr int64_t kFewestResults = kSplitFrom > 0 ? 64 * int64_t{kTile} * kTile : 1;
+constexpr int64_t kFewestProducts = int64_t{1} << kSplitFrom;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;

@@ -1,4 +1,4 @@
-#if defined(__NVCC__) && defined(TENSOR_CORES)
+#ifdef TENSOR_CORES
 {% include "common/barriers.cuh" %}
 
 {% include "common/product/split/tensor_cores.cuh" %}
