@@ -24,7 +24,12 @@ _LAUNCH_CALLS = {
 }
 
 # What may stand between ``__global__`` and a kernel's name, with parentheses of its own.
-_ATTRIBUTES = frozenset({"__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__"})
+_ATTRIBUTES = frozenset(
+    {
+        *("__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__"),
+        *("C10_LAUNCH_BOUNDS_1", "C10_LAUNCH_BOUNDS_2"),
+    }
+)
 
 # Stands for the type of braces whose kernel is a template without written arguments.
 _UNTYPED = (

@@ -86,7 +86,10 @@ _INDICES = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 # Words that would mean something else inside a lambda, or could not occur there.
 _BOUND_TO_FUNCTION = frozenset({"__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "struct", "class", "union", "asm"})
 _NOT_NAMES = frozenset(
-    {"__launch_bounds__", "__cluster_dims__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"}
+    {
+        *("__launch_bounds__", "__cluster_dims__", "__attribute__", "__align__", "alignas", "decltype", "__maxnreg__"),
+        *("C10_LAUNCH_BOUNDS_1", "C10_LAUNCH_BOUNDS_2"),
+    }
 )
 _TYPE_INTRODUCERS = frozenset({"struct", "class", "union", "enum", "typename", "using"})
 _INCLUDE = re.compile(r"#[ \t]*include[ \t]*(?P<bracket>[<\"]?)(?P<path>[^>\"\s]*)")

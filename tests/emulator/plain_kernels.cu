@@ -7,7 +7,7 @@
 #define POSITION_OF(size) (blockIdx.x * (size) + threadIdx.x)
 #define POSITION (blockIdx.x * blockDim.x + threadIdx.x)
 
-__global__ void scale(const float* x, float* y, float factor, int n) {
+C10_LAUNCH_BOUNDS_1(1024) __global__ void scale(const float* x, float* y, float factor, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = factor * x[i] + 1.0f;
 }
@@ -75,7 +75,7 @@ TEST void run_rows(const float* x, float* y, int height, int width) {
   rows<<<grid, block>>>(x, y, height, width);
 }
 
-__global__ void stride(const float* x, float* y, int n) {
+__global__ void C10_LAUNCH_BOUNDS_2(1024, 1) stride(const float* x, float* y, int n) {
   for (int i = POSITION; i < n; i += gridDim.x * blockDim.x) y[i] = 2.0f * x[i];
 }
 TEST void run_stride(const float* x, float* y, int n) { stride<<<3, 64>>>(x, y, n); }

@@ -23,6 +23,10 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
+// Torch's names for launch bounds, which its headers define for nvcc alone.
+#define C10_LAUNCH_BOUNDS_0
+#define C10_LAUNCH_BOUNDS_1(...)
+#define C10_LAUNCH_BOUNDS_2(...)
 // The rewriter replaces __cluster_dims__ where it can. An attribute, since these stand before the return type or behind it.
 #define __cluster_dims__(...) __attribute__((aligned([] {                                                           \
   static_assert(false, "cuemu-unsupported: this form of __cluster_dims__: give the sizes without template parameters, or a launch attribute"); \

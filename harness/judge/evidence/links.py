@@ -50,6 +50,8 @@ _SWITCHES = (
 )
 #: The length of a name; no honest one has more digits.
 _DIGITS = re.compile(r"\d{1,6}")
+#: Parts of a name that are read. A hostile name has thousands.
+_MOST_PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ def _path(symbol: str) -> tuple[str, ...]:
         position += 1
         while symbol[position : position + 1] in ("K", "V", "r", "R", "O"):
             position += 1
-    parts = []
-    while match := _DIGITS.match(symbol, position):
+    parts: list[str] = []
+    while len(parts) < _MOST_PARTS and (match := _DIGITS.match(symbol, position)):
         start = match.end()
         position = start + int(match[0])
         parts.append(symbol[start:position])

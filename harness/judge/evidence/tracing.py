@@ -82,6 +82,9 @@ def traced(
             findings.insert(
                 0, _reported(NO_OWN_KERNEL, message + _refused(reply), "let the solution's own kernels do the work")
             )
+        elif share is None and reply.work is not None:
+            remedy = "leave torch's counting alone, and loaded libraries where they are"
+            findings.insert(0, _reported(NO_OWN_KERNEL, "nothing tells how much its own kernels do", remedy))
         if words := disagreement(reply, latencies):
             remedy = f"{own_share_text(share or 0.0, 'cuda')} in traced calls does not apply to timed calls"
             findings.append(_reported(NO_OWN_KERNEL, words, remedy))

@@ -15,6 +15,7 @@ from harness.judge.evidence.links import Links, links
 SOURCE = """
 namespace at { struct Tensor; void enableRecordFunction(bool); }
 namespace at::native { void native_group_norm(const Tensor&); void empty_like(const Tensor&); }
+namespace at::native::a::b::c::d::e::f::g::h::i::j::k::l::m::n::o::p { void deep(const Tensor&); }
 namespace at::_ops { struct addmm_ { static void call(const Tensor&); }; }
 namespace at::_ops { struct cumsum_out { static void call(const Tensor&); }; }
 namespace at::_ops { struct mm { static void call(const Tensor&); static void redispatch(const Tensor&); }; }
@@ -36,6 +37,10 @@ def library(folder: Path, used: str) -> Path:
     [
         ("at::native::native_group_norm(x);", Links(direct=("at::native::native_group_norm",))),
         ("at::native::empty_like(x);", Links()),
+        (
+            "at::native::a::b::c::d::e::f::g::h::i::j::k::l::m::n::o::p::deep(x);",
+            Links(direct=("at::native::a::b::c::d::e::f::g::h::i::j::k::l::m::n",)),
+        ),
         ("at::_ops::mm::call(x);", Links(heavy=("mm",))),
         ("at::_ops::addmm_::call(x);", Links(heavy=("addmm",))),
         ("at::_ops::cumsum_out::call(x);", Links(heavy=("cumsum",))),

@@ -88,6 +88,19 @@ def test_a_library_that_was_exchanged_after_it_was_loaded_is_told(rows: dict[str
     assert row["own_share"] is None
 
 
+def test_who_must_have_kernels_of_its_own_may_not_hide_what_they_do(
+    rows: dict[str, dict[str, Any]], harness: Callable[..., Any]
+) -> None:
+    known = rows["exchanged"]
+    assert "nothing tells how much" in next(
+        one["message"] for one in known["findings"] if one["kind"] == "no-own-kernel"
+    )
+    path = Path(known["solution_path"])
+    words = ("--problem", path.with_name("problem.py"), "--device", "cpu", "--json", "--require-own-kernel")
+    (row,) = harness("evaluate", path, *words).rows
+    assert (row["status"], row["rule"]) == ("CHEATED", "no-own-kernel"), row["message"]
+
+
 def test_an_honest_library_is_there(rows: dict[str, dict[str, Any]]) -> None:
     row = rows["direct"]
     assert row["status"] == "PASSED", row["message"]
