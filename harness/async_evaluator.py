@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -217,7 +217,11 @@ class AsyncEvaluator:
             self._is_left = True
             evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
-            await asyncio.shield(asyncio.to_thread(evaluator.close))
+            own = ThreadPoolExecutor(1)  # all threads of the loop may wait for the judge
+            try:
+                await asyncio.shield(asyncio.get_running_loop().run_in_executor(own, evaluator.close))
+            finally:
+                own.shutdown(wait=False)
 
     @property
     def _opened(self) -> Evaluator:

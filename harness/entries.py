@@ -87,8 +87,9 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
     check_flags(every_case=entry.every_case, is_answer=entry.is_answer)
     source, path = (_code(entry.candidate), None) if entry.is_answer else _source_or_path(entry.candidate)
     problem = None if entry.problem is None else _problem(entry.problem, home)
-    cases = () if isinstance(entry.cases, str | bytes) or not isinstance(entry.cases, Iterable) else tuple(entry.cases)
-    if not all(isinstance(case, str) for case in cases) or (entry.cases and not cases):
+    is_list = isinstance(entry.cases, Iterable) and not isinstance(entry.cases, str | bytes)
+    cases = tuple(entry.cases) if is_list else ()
+    if not all(isinstance(case, str) for case in cases) or not (is_list or entry.cases is None or entry.cases == ""):
         raise UsageError(f"cases must be a list of names, not {entry.cases!r}")
     if not isinstance(entry.constants, Mapping) or not all(isinstance(name, str) for name in entry.constants):
         raise UsageError("constants must be a dict from the names of the problem's constants to values")

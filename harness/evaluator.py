@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import socket
 import subprocess
@@ -43,6 +44,7 @@ from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRI
 LOCAL, RAY = "local", "ray"
 #: Timeout in seconds for the judge to end its workers.
 END_LIMIT_S = 60.0
+_LOG = logging.getLogger(__name__)
 
 
 class Evaluator:
@@ -295,7 +297,7 @@ class Evaluator:
             self._process.kill()
             self._process.wait()
         os.close(lifeline)  # not earlier: that would interrupt the judge's cleanup
-        if self._listener is not None:
+        if self._listener is not None and self._listener is not threading.current_thread():
             self._listener.join()
         if self._sending.acquire(blocking=False):  # a signal handler may have interrupted ``_ask``
             with contextlib.closing(self._link):
@@ -347,6 +349,8 @@ class Evaluator:
             HarnessError: The judge's process has ended.
         """
         self._check_owner()
+        if threading.current_thread() is self._listener:
+            raise HarnessError("a callback of a future cannot wait for a verdict: submit, or wait in another thread")
         with self._changed:
             while not (there := numbers & self._answered.keys()):
                 if self._end is not None:
@@ -365,10 +369,12 @@ class Evaluator:
                     kept.pop(number, None)
 
     def _withdraw(self, number: int) -> None:
-        """Tells the judge that nobody waits for an answer."""
+        """Tells the judge that nobody waits for an answer, in a thread: the judge may not read just now."""
         self._forget({number})
-        if self._owner != os.getpid():
-            return
+        if self._owner == os.getpid():
+            threading.Thread(target=self._send_withdrawal, args=(number,), daemon=True).start()
+
+    def _send_withdrawal(self, number: int) -> None:
         with self._sending:
             if self._lifeline >= 0:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the judge has ended
@@ -385,8 +391,7 @@ class Evaluator:
                     left, self._futures = self._futures, {}
                     self._changed.notify_all()
                 for future in left.values():
-                    if future.set_running_or_notify_cancel():
-                        future.set_exception(type(end)(str(end)))
+                    _settle(future, type(end)(str(end)))
                 return
             with self._changed:
                 entry, waiting = self._asked.pop(response.number, None), self._futures.pop(response.number, None)
@@ -395,8 +400,8 @@ class Evaluator:
                     self._answered[response.number] = answer
                 self._changed.notify_all()
             # Outside the lock: a callback of the future may ask for more.
-            if answer is not None and waiting is not None and waiting.set_running_or_notify_cancel():
-                waiting.set_result(answer)
+            if answer is not None and waiting is not None:
+                _settle(waiting, answer)
 
     def _receive(self) -> Any:
         """Returns the judge's next message.
@@ -414,6 +419,19 @@ class Evaluator:
         if isinstance(said, Failure):
             raise said.error
         return said
+
+
+def _settle(future: Future[Answer], result: Answer | HarnessError) -> None:
+    """Gives a future its result. What a callback of it raises is logged: others still wait."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        if isinstance(result, HarnessError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+    except BaseException:  # such as SystemExit; the future itself logs any other
+        _LOG.exception("a callback of a future of %s failed", Evaluator.__name__)
 
 
 def _leave_all() -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +208,8 @@ def _compile_runtime(compiler: Compiler, torch: TorchPaths, scratch: Path) -> No
     for command in _runtime_commands(compiler, torch, built):
         (finished,) = run_together([command], scratch)
         if finished.status != 0:
+            if _OUT_OF_SPACE in finished.output or shutil.disk_usage(scratch).free < 1 << 20:
+                raise ToolchainError(f"The disk is full: {scratch.parent} has no room for the emulator's runtime.")
             telling = "\n".join(finished.output.strip().splitlines()[-20:])
             raise ToolchainError(
                 f"The emulator's runtime does not compile with {shlex.join(compiler.command)} ({compiler.version}):\n"
@@ -339,8 +342,7 @@ def build_library(
     try:
         with scratch_folder(BUILDING_PREFIX, out_dir) as scratch:
             build = _Build(sources, locate, scratch, mode=mode, compat=compat, headers=headers)
-            built = build.link(build.compile(compiled))
-            built.replace(target)
+            build.link(build.compile(compiled)).replace(target)
     except OSError as error:
         raise ToolchainError(f"A build in {out_dir} failed: {error}.") from error
     return target
@@ -437,9 +439,8 @@ class _Build:
         if unit.folder is not None:
             arguments += ["-iquote", str(unit.folder)]
         arguments += [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
-        given = [*further, *self._flags(unit)]
         # Of macros g++ itself knows whether a precompiled header names them; a header may change anything.
-        headers = None if any(flag.startswith("-include") for flag in given) else self._headers
+        headers = None if any(flag.startswith("-include") for flag in self._flags(unit)) else self._headers
         begun: list[str] = []
         if not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"

@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -242,6 +242,8 @@ async def _json(request: Request) -> Any:
         raise HTTPException(
             408, f"the body did not arrive within {BODY_LIMIT_S:.0f} s", {"Connection": "close"}
         ) from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the client left before the end of the body") from None
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from harness.async_evaluator import AsyncEvaluator, Settings
 from harness.entries import Answer
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.package import VERSION
 from harness.project.paths import PYTHON_OPTIONS, import_path
 from harness.records.record import EvaluationRecord
@@ -127,11 +127,14 @@ class Tools:
         Raises:
             HarnessError: The command fails or takes too long.
         """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *PYTHON_OPTIONS, "-m", "harness", *words, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": import_path(), "NO_COLOR": "1"},
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, *PYTHON_OPTIONS, "-m", "harness", *words, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": import_path(), "NO_COLOR": "1"},
+            )  # fmt: skip
+        except (ValueError, OSError) as error:  # a null byte, or a text longer than an argument may be
+            raise UsageError(f"{words[0]}: an argument cannot be passed on: {error}; give the path of a file") from None
         try:
             async with asyncio.timeout(LIMIT_S):
                 out, err = await process.communicate()

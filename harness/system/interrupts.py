@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-_SIGNALS = tuple(
+#: The signals that end the program.
+SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
 
@@ -57,7 +58,7 @@ def reset_inherited() -> None:
     """
     if hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number in _SIGNALS:
+    for number in SIGNALS:
         is_interrupt = number == signal.SIGINT  # Python has a handler of its own for it
         signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
@@ -71,14 +72,14 @@ def install() -> None:
     """
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise it could not wait for its children
-    for number in _SIGNALS:
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
 
 
 def ignore_further() -> None:
     """Makes the process ignore the signals, because it is about to end."""
-    for number in _SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -273,6 +273,36 @@ def _has_ended(number: int) -> bool:
         return True
 
 
+def test_a_callback_may_raise_submit_and_close_but_not_wait(home: Path, problem: Path) -> None:
+    with Evaluator("cpu", home) as evaluator:
+        entry = Entry(HONEST + "# called back\n", problem, ["small"])
+        seen: list[Any] = []
+
+        def leave(_: object) -> None:
+            sys.exit("a callback's own affair")
+
+        def wait(_: object) -> None:
+            with pytest.raises(HarnessError, match="cannot wait") as refused:
+                evaluator.evaluate(HONEST, problem, cases=["small"])
+            seen.append(refused.value)
+
+        def ask(_: object) -> None:
+            seen.append(evaluator.submit(entry))
+
+        for callback in (leave, wait, ask):
+            future = evaluator.submit(entry)
+            future.add_done_callback(callback)
+            assert future.result(LIMIT_S).has_passed
+        assert evaluator.evaluate(HONEST, problem, cases=["small"]).has_passed  # the listener lives
+        _, asked = seen
+        assert asked.result(LIMIT_S).has_passed
+        last = evaluator.submit(entry)
+        last.add_done_callback(lambda _: evaluator.close())
+        assert last.result(LIMIT_S).has_passed
+        while evaluator.is_alive:
+            time.sleep(0.01)
+
+
 def test_a_judge_that_is_lost_is_told(home: Path, problem: Path) -> None:
     with Evaluator("cpu", home) as evaluator:
         os.kill(evaluator._process.pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -202,6 +203,23 @@ def test_an_end_leaves_no_process_and_no_waiting_task(home: Path) -> None:
     while set(descendants()) - before:
         assert time.monotonic() < end, "processes are left"
         time.sleep(0.1)
+
+
+def test_a_judge_that_reads_no_more_holds_up_neither_deadlines_nor_the_end(home: Path) -> None:
+    """So many large texts that the pipe to the judge is full, and all threads of the loop wait."""
+
+    async def asked() -> list[Answer]:
+        async with AsyncEvaluator(device="cpu", home=home) as evaluator:
+            assert evaluator._evaluator is not None
+            os.kill(evaluator._evaluator._process.pid, signal.SIGSTOP)
+            try:
+                entries = [Entry(HONEST + f"# {number:0300000}\n", PROBLEM, ["small"]) for number in range(60)]
+                return await asyncio.gather(*(evaluator.answer(entry, deadline_s=1) for entry in entries))
+            finally:
+                os.kill(evaluator._evaluator._process.pid, signal.SIGCONT)
+
+    answers = asyncio.run(asyncio.wait_for(asked(), LIMIT_S))
+    assert {type(answer.error) for answer in answers} == {DeadlineExceeded}
 
 
 def test_a_wrong_setting_is_raised_when_it_opens() -> None:

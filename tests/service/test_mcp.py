@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from mcp import Client, StdioServerParameters
 
 from benchmarks.kills import HONEST, KERNEL, PROBLEM, REPOSITORY, WRONG
 from harness.server.mcp_tools import MOST_CHARACTERS
-from tests.service.test_async_evaluator import fenced
+from tests.service.test_async_evaluator import LIMIT_S, fenced
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,8 @@ def said(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
             await call("no template", "render", template="tanh")
             await call("profiled", "profile", solution=str(wrong), problem="tanh", case="small")
             await call("missing", "evaluate")
+            await call("null byte", "show", record="x\0")
+            await call("long", "profile", solution="x" * 200_000, problem="tanh")
             return found
 
     return asyncio.run(asked())
@@ -86,6 +91,8 @@ def test_the_tools_are_described(said: dict[str, Any]) -> None:
         ("no template", True, "tanh"),
         ("profiled", False, "WRONG_OUTPUT"),
         ("missing", True, "solution"),
+        ("null byte", True, "show: an argument cannot be passed on"),
+        ("long", True, "give the path of a file"),
     ],
 )
 def test_a_tool_says_in_few_words_what_its_command_says(
@@ -100,3 +107,21 @@ def test_a_tool_says_in_few_words_what_its_command_says(
 def test_the_reward_is_told(said: dict[str, Any]) -> None:
     assert said["right"][1].endswith("reward -1.000")
     assert said["wrong"][1].endswith("reward -0.500")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_its_input_is_open(home: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "harness", "mcp", "--device", "cpu"]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        assert b"serverInfo" in process.stdout.readline()
+        process.send_signal(number)
+        assert process.wait(LIMIT_S) == 128 + number

@@ -153,7 +153,7 @@ def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bo
     """Return whether a cotangent times ``LOSS_SCALE`` or its inverse loses no digits.
 
     Args:
-        dtypes: The outputs' dtypes.
+        dtypes: The dtypes of outputs and gradients.
         sizes: The RMS of each gradient under that cotangent.
     """
     least, most = _SIZES

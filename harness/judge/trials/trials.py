@@ -92,7 +92,8 @@ class Plan:
         context, names = self.context, set(input_names(self.first).values())
         inputs = [name for name in context.leaves if name in names]
         parameters = [name for name in context.leaves if name not in names]
-        dtypes = [dtype_named(region.dtype) for region in context.exchange.cotangents]
+        gradients = [context.exchange.gradients[name] for name in context.leaves]
+        dtypes = [dtype_named(region.dtype) for region in (*context.exchange.cotangents, *gradients)]
         sizes = context.known.sizes(("trial", 0), CONSTANT)
         usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), context.secret)
         usage = replace(usage, alone=self.alone(trial))

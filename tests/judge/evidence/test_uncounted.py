@@ -50,10 +50,18 @@ EXCHANGE = """
 shutil.copy(own.__file__, own.__file__ + ".new")
 os.replace(own.__file__ + ".new", own.__file__)
 """
+#: An idle kernel in either direction.
+HOOKED = """        own.run()
+        y = torch.tanh(self.linear(x))
+        if y.requires_grad:
+            y.register_hook(lambda gradient: own.run())
+        return y
+"""
 FORWARD = "        return torch.tanh(self.linear(x))\n"
 SOLUTIONS = {
     "switched": HONEST_BUILD + HONEST.replace(FORWARD, SWITCHED),
     "direct": DIRECT_BUILD + HONEST.replace(FORWARD, EXCHANGED),
+    "hidden": HONEST_BUILD + EXCHANGE + HONEST.replace(FORWARD, HOOKED),
     "exchanged": DIRECT_BUILD + EXCHANGE + HONEST.replace(FORWARD, EXCHANGED),
 }
 
@@ -91,7 +99,8 @@ def test_a_library_that_was_exchanged_after_it_was_loaded_is_told(rows: dict[str
 def test_who_must_have_kernels_of_its_own_may_not_hide_what_they_do(
     rows: dict[str, dict[str, Any]], harness: Callable[..., Any]
 ) -> None:
-    known = rows["exchanged"]
+    known = rows["hidden"]
+    assert (known["status"], known["own_share"]) == ("PASSED", None), known["message"]
     assert "nothing tells how much" in next(
         one["message"] for one in known["findings"] if one["kind"] == "no-own-kernel"
     )

@@ -94,6 +94,27 @@ def test_an_honest_candidate_passes(judged: Judged) -> None:
     assert (record.status, record.trials, record.message) == (Status.PASSED, TRIALS, "")
 
 
+def test_a_gradient_of_16_bits_is_not_scaled_beyond_its_range(tmp_path: Path, home: Path) -> None:
+    """Its output is float32, which bears the scale."""
+    text = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.float() * 3.0
+
+def get_inputs():
+    return [torch.randn(16, 33, dtype=torch.half)]
+
+def get_init_inputs():
+    return []
+"""
+    (tmp_path / "problem.py").write_text(text)
+    (tmp_path / "answer.py").write_text(text.replace("Model(", "ModelNew("))
+    record = evaluated(read_problem(tmp_path / "problem.py"), tmp_path / "answer.py", home, SECRET, "full")
+    assert (record.status, record.message) == (Status.PASSED, "")
+
+
 def test_only_the_last_draw_is_a_candidate_s_own(judged: Judged) -> None:
     first, second = judged(own_seed="01" * 16), judged(own_seed="02" * 16)
     given, other = first.digests["given"], second.digests["given"]
