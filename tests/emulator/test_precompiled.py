@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from harness.compilation.elf import undefined_symbols
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, RuntimeLibraries, build_library, build_runtime
@@ -85,16 +84,6 @@ def test_a_unit_without_torchs_headers_begins_with_the_prelude(runtime: RuntimeL
     for mode in ("fast", "check"):
         where = SourceLocator("s.py", "")
         assert build_library(sources, tmp_path, where, None, mode, headers=runtime.headers).is_file()
-
-
-def test_a_macro_on_the_command_line_reaches_all_headers(shared_emulator: Path, tmp_path: Path) -> None:
-    known = build_runtime(shared_emulator, with_headers=True)
-    sources = InlineSources("twice", (CPP,), (CUDA,), {"forward": ""}, extra_cuda_cflags=("-DNDEBUG",))
-    found = []
-    for headers in (known.headers, None):
-        library = build_library(sources, tmp_path / str(bool(headers)), SourceLocator("s.py", ""), headers=headers)
-        found.append(undefined_symbols(library))
-    assert found[0] == found[1]
 
 
 def test_an_unknown_macro_keeps_precompiled_headers(runtime: RuntimeLibraries, tmp_path: Path) -> None:
