@@ -146,11 +146,11 @@ class AsyncEvaluator:
 
     async def _submitted(self, entry: Entry) -> Future[Answer]:
         """Submits an entry in a thread, since reading a long answer or a busy judge takes a moment."""
-        submitting = asyncio.ensure_future(asyncio.to_thread(self._opened.submit, entry))
+        submission = _Submission()
         try:
-            return await asyncio.shield(submitting)
+            return await asyncio.to_thread(submission.send, self._opened, entry)
         except asyncio.CancelledError:
-            submitting.add_done_callback(_withdraw)
+            submission.give_up()
             raise
 
     async def stream(
@@ -239,10 +239,29 @@ class AsyncEvaluator:
         evaluator.close()
 
 
-def _withdraw(submitting: asyncio.Task[Future[Answer]]) -> None:
-    """Cancels what was submitted for a task that has been cancelled meanwhile."""
-    if not submitting.cancelled() and submitting.exception() is None:
-        submitting.result().cancel()
+class _Submission:
+    """An entry on its way to the judge, withdrawn if its task is cancelled meanwhile, even if the loop has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._future: Future[Answer] | None = None
+        self._is_given_up = False
+
+    def send(self, evaluator: Evaluator, entry: Entry) -> Future[Answer]:
+        """Submits the entry, in a thread."""
+        future = evaluator.submit(entry)
+        with self._lock:
+            self._future, is_given_up = future, self._is_given_up
+        if is_given_up:
+            future.cancel()
+        return future
+
+    def give_up(self) -> None:
+        """Withdraws the entry, now or as soon as it is submitted."""
+        with self._lock:
+            future, self._is_given_up = self._future, True
+        if future is not None:
+            future.cancel()
 
 
 async def _each(entries: Iterable[Entry] | AsyncIterable[Entry]) -> AsyncIterator[Entry]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -172,6 +173,33 @@ def test_a_missed_deadline_is_no_failure_of_the_candidate(evaluator: AsyncEvalua
     assert in_time.has_passed
     with pytest.raises(DeadlineExceeded, match=r"within the deadline of 0\.001 s"):
         asyncio.run(evaluator.evaluate(SPINNING, PROBLEM, cases=["small"], deadline_s=1e-3))
+
+
+def test_what_is_submitted_after_its_loop_has_ended_is_withdrawn(
+    evaluator: AsyncEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert evaluator._evaluator is not None
+    submit, may_go_on = evaluator._evaluator.submit, threading.Event()
+
+    def slowly(entry: Entry) -> Any:
+        if "# left" in str(entry.candidate):
+            may_go_on.wait(LIMIT_S)
+        return submit(entry)
+
+    async def left() -> None:
+        task = asyncio.ensure_future(evaluator.evaluate(SPINNING + "# left\n", PROBLEM, cases=["small"]))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        may_go_on.set()  # the end of the loop waits for the thread
+
+    monkeypatch.setattr(evaluator._evaluator, "submit", slowly)
+    asyncio.run(left())
+
+    async def after() -> Answer:
+        return await asyncio.wait_for(evaluator.evaluate(HONEST + "# after\n", PROBLEM, cases=["small"]), LIMIT_S)
+
+    assert asyncio.run(after()).has_passed
 
 
 def test_threads_share_an_evaluator(evaluator: AsyncEvaluator) -> None:
