@@ -51,20 +51,21 @@ def asked(text: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_verdict_is_given_once_and_only_to_who_asked(server: Running) -> None:
-    code, first, _ = server.ask("POST", "/evaluations", asked(HONEST), token=ONE)
+    question = asked(HONEST + "# once\n")  # nobody else asks this, in whatever order the tests run
+    code, first, _ = server.ask("POST", "/evaluations", question, token=ONE)
     assert (code, first["state"]) == (202, "queued")
     found = server.verdict(first["id"], ONE)
     assert (found["state"], found["error"], found["reward"]) == ("finished", None, -1.0)
     (record,) = found["records"]
     assert (record["status"], record["case"], record["own_share"]) == ("PASSED", "small", 0)
     assert record["verdict"] == "PASSED, no kernel of its own"
-    code, again, _ = server.ask("POST", "/evaluations", asked(HONEST), token=ONE)
+    code, again, _ = server.ask("POST", "/evaluations", question, token=ONE)
     assert (code, again) == (200, found)
     whole = server.ask("GET", f"/records/{record['record']}", token=ONE)[1]
     assert whole["outputs"][0]["name"] == "output"
     for method, path in (("GET", f"/evaluations/{first['id']}"), ("POST", f"/evaluations/{first['id']}/cancel")):
         assert server.ask(method, path, token=OTHER)[0] == 404
-    code, own, _ = server.ask("POST", "/evaluations", asked(HONEST), token=OTHER)
+    code, own, _ = server.ask("POST", "/evaluations", question, token=OTHER)
     assert own["id"] != first["id"]
     assert server.verdict(own["id"], OTHER)["records"] == found["records"]
 
