@@ -40,7 +40,11 @@ class Finite(click.FloatRange):
 @click.command("generate")
 @click.argument("problem")
 @click.option(
-    "--model", "models", multiple=True, metavar="NAME", help="Ask this model; of several, the better is asked more."
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Ask this model. Of several, the better one is asked more often.",
 )
 @click.option("--command", "program", metavar="PROGRAM", help="Ask a program: prompt on stdin, answer on stdout.")
 @click.option(

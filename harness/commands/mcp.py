@@ -19,7 +19,7 @@ from harness.system.interrupts import SIGNALS, Interrupted
 
 @contextlib.contextmanager
 def ending_input() -> Iterator[None]:
-    """Has standard input end at a signal, since nothing else ends the thread that reads it."""
+    """Ends standard input at a signal. Nothing else ends the thread that reads it."""
     source, (reading, writing), nothing = os.dup(0), os.pipe(), os.open(os.devnull, os.O_WRONLY)
     os.dup2(reading, 0)
     os.close(reading)

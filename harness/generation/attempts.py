@@ -191,7 +191,7 @@ class Attempt:
 
     @property
     def result(self) -> str:
-        """What became of it, in words; empty while that is open."""
+        """The result in words; empty while the turn is open."""
         if self.verdict is not None:
             return self.verdict if self.speedup is None else f"{self.verdict}, at least {self.speedup:.2f}x"
         return ": ".join(filter(None, (self.outcome or "", self.message if self.outcome else "")))

@@ -22,10 +22,12 @@ from harness.system.text import one_line, storable
 
 FILE_NAME = "transcript.jsonl"
 LAYOUT = 1
+#: No turn has so many tokens.
+MOST_TOKENS = 1 << 48
 
 
 class History:
-    """What a transcript tells about a run.
+    """The events of a run, read from its transcript, which may come from somebody else.
 
     Args:
         folder: The run's folder.
@@ -99,13 +101,15 @@ class History:
             if number != len(self.attempts) + 1:
                 raise ValueError("a number is missing")
             kind, parent = Kind(event["kind"]), event["parent"]
+            if parent is not None and not (isinstance(parent, int) and 0 < parent < number):
+                raise ValueError("no such parent")
             self.attempts.append(Attempt(number, kind, parent, str(event["proposer"]), str(event["prompt"])))
             return
         attempt = self.attempts[number - 1]
         if event["event"] == "answered":
             self.texts[number] = str(event["text"])
             self.answers[number] = (self.texts[number], str(event["note"]))
-            attempt = dataclasses.replace(attempt, tokens=Tokens(**event["tokens"]))
+            attempt = dataclasses.replace(attempt, tokens=_tokens(event["tokens"]))
         elif event["event"] == "settled":
             self.answers.pop(number, None)
             self._names[number] = [str(name) for name in event["records"]]
@@ -114,11 +118,13 @@ class History:
                 outcome=Outcome(event["outcome"]),
                 message=str(event["message"]),
                 source=str(event["source"]),
-                tokens=Tokens(**event["tokens"]),
+                tokens=_tokens(event["tokens"]),
             )
             self.elapsed_s = float(event["elapsed_s"])
         elif event["event"] == "gated":
             gate = event["gate"]
+            if gate["passed"] not in (True, False, None):
+                raise ValueError("a gate is passed or not")
             found = Gate(gate["passed"], str(gate["message"]), tuple(map(str, gate["records"])))
             attempt = dataclasses.replace(attempt, gate=found)
             self.elapsed_s = float(event["elapsed_s"])
@@ -128,6 +134,18 @@ class History:
 
     def _refuse(self, why: str) -> NoReturn:
         raise UsageError(f"{one_line(str(self.path))}: {why}; choose another folder for a new run")
+
+
+def _tokens(told: Any) -> Tokens:
+    """Returns the tokens of an event.
+
+    Raises:
+        ValueError, KeyError, TypeError: It holds something else.
+    """
+    sent, received = told["sent"], told["received"]
+    if not all(isinstance(one, int) and 0 <= one < MOST_TOKENS for one in (sent, received)):
+        raise ValueError("no number of tokens")
+    return Tokens(sent, received, bool(told["estimated"]))
 
 
 class Transcript(History):

@@ -62,6 +62,15 @@ def test_every_case_is_judged_on_request(evaluator: Evaluator, problem: Path) ->
         Evaluator("cuda", check=True)
 
 
+def test_cases_may_be_any_list_of_names(evaluator: Evaluator, problem: Path) -> None:
+    class Names(list[str]):
+        def __bool__(self) -> bool:
+            raise ValueError("the truth value of an array is ambiguous")
+
+    answer = evaluator.evaluate(HONEST, problem, cases=Names(["small", "large"]))
+    assert [record.case for record in answer.records] == ["small", "large"]
+
+
 def test_a_problem_that_has_changed_is_read_again(evaluator: Evaluator, tmp_path: Path) -> None:
     changing = tmp_path / "changing.py"
     changing.write_text(PROBLEM)

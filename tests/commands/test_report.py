@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import json
 import os
 import re
 import shutil
@@ -356,3 +357,36 @@ def test_a_search_is_shown_turn_by_turn(harness: Harness, filled: Path, tmp_path
         assert answer.startswith(f"answer 2 {SCRIPT}")
         assert prompt.startswith(f"prompt 2 {SCRIPT}")
         assert page.locator("#rows tbody a").all_inner_texts() == ["attempt 1", "attempt 2"]
+
+
+ASKED = {"event": "asked", "number": 1, "kind": "write", "parent": None, "proposer": "m", "prompt": "p"}
+TOKENS = {"sent": 1, "received": 1, "estimated": False}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {**ASKED, "parent": "x"},
+        {**ASKED, "parent": 1},
+        {"event": "answered", "number": 1, "text": "t", "note": "", "tokens": {**TOKENS, "sent": "many"}},
+        {"event": "answered", "number": 1, "text": "t", "note": "", "tokens": {**TOKENS, "sent": 10**400}},
+        {"event": "gated", "number": 1, "gate": {"passed": [], "message": "", "records": []}, "elapsed_s": 1},
+    ],
+    ids=str,
+)
+def test_a_search_of_somebody_else_may_hold_anything(
+    harness: Harness, filled: Path, tmp_path: Path, event: dict[str, Any]
+) -> None:
+    begun = {"event": "begun", "layout": 1, "facts": {"problem": [SCRIPT]}}
+    lines = [begun, *([ASKED] if event["event"] != "asked" else []), event]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "transcript.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    ran = harness("report", tmp_path / "run", "-o", tmp_path / "r.html", "--home", filled)
+    assert (ran.code, "is not an event of a run" in ran.err, "Traceback" in ran.err) == (2, True, False), ran.err
+
+
+def test_a_search_that_has_only_begun_makes_a_report(harness: Harness, filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "transcript.jsonl").touch()
+    ran = harness("report", tmp_path / "run", "-o", tmp_path / "r.html", "--home", filled)
+    assert (ran.code, "0 records" in ran.err) == (0, True), ran.err
