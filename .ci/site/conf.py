@@ -20,7 +20,7 @@ from harness.package import VERSION
 project, version, release = "kernel-harness", VERSION, VERSION
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/design/*.md", "docs/skill/*.md", "benchmarks/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/design/*.md", "docs/kernels/*.md", "docs/skill/*.md", "benchmarks/*.md"]
 
 html_theme = "furo"
 html_title = project
