@@ -15,8 +15,9 @@ DRAWS = ["small_variance"]
 CASES = {
     "full": {},
     "cpu": {"batch_size": 64, "in_features": 256, "out_features": 512, "num_groups": 16},
-    # No extent divides 4, 32 or a tile.
-    "odd": {"batch_size": 5, "in_features": 13, "out_features": 21, "num_groups": 7},
+    # No extent divides 4, 32 or a tile. Groups of three would be too short: now and then Hardtanh makes such a group
+    # constant, so that its variance is 0 and y is the last bit of the mean times 1 / sqrt(eps).
+    "odd": {"batch_size": 5, "in_features": 13, "out_features": 35, "num_groups": 7},
     # A group longer than a warp holds, of odd length, so that rows begin at odd addresses.
     "one_group": {"batch_size": 7, "in_features": 35, "out_features": 301, "num_groups": 1},
     "long_groups": {"batch_size": 18, "in_features": 12, "out_features": 640, "num_groups": 2},
