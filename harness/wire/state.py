@@ -56,3 +56,17 @@ def fill_value(tensor: torch.Tensor) -> float | None:
         return None
     first = tensor.detach().flatten()[0]
     return float(first) if bool((tensor.detach() == first).all()) else None
+
+
+def tensors_aside(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns the tensors that modules keep outside parameters and persistent buffers, by name."""
+    kept = model.state_dict(keep_vars=True)
+    found = {name: buffer for name, buffer in model.named_buffers() if name not in kept}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            items = value if isinstance(value, list | tuple) else (value,)
+            for number, item in enumerate(items):
+                if isinstance(item, torch.Tensor):
+                    place = f"{path}.{name}".strip(".")
+                    found[place if item is value else f"{place}[{number}]"] = item
+    return found

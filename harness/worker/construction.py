@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import random
 from collections.abc import Sequence
 from types import ModuleType
@@ -9,26 +11,46 @@ from typing import Any
 
 import torch
 
-from harness.wire.state import CONSTRUCTION_SEED
+from harness.wire.state import CONSTRUCTION_SEED, tensors_aside
 
 
-def constructed(module: ModuleType, args: Sequence[Any], device: torch.device) -> torch.nn.Module:
+def constructed(
+    module: ModuleType, args: Sequence[Any], device: torch.device, is_reference: bool = False
+) -> torch.nn.Module:
     """Constructs ``ModelNew`` under the seed under which the judge constructs ``Model``.
 
     The states of the random generators stay as they are.
+
+    Args:
+        module: The solution.
+        args: The constructor's arguments.
+        device: The device of the model.
+        is_reference: Whether it is the problem's own model. The device then draws its parameters, as in the judge,
+            unless it keeps tensors aside or cannot be constructed there.
     """
     python_state, used = random.getstate(), generators(device)
     states = [generator.get_state() for generator in used]
-    for generator in used:
-        generator.manual_seed(CONSTRUCTION_SEED)
-    random.seed(CONSTRUCTION_SEED)
     try:
-        model: torch.nn.Module = module.ModelNew(*args).to(device)
+        if is_reference and device.type == "cuda":
+            # Whatever fails here fails once more below, and is told there.
+            with contextlib.suppress(Exception), device:
+                _seed(used)
+                model: torch.nn.Module = module.ModelNew(*copy.deepcopy(args)).to(device)
+                if not tensors_aside(model):
+                    return model
+        _seed(used)
+        model = module.ModelNew(*args).to(device)
     finally:
         random.setstate(python_state)
         for generator, state in zip(used, states, strict=True):
             generator.set_state(state)
     return model
+
+
+def _seed(used: Sequence[torch.Generator]) -> None:
+    for generator in used:
+        generator.manual_seed(CONSTRUCTION_SEED)
+    random.seed(CONSTRUCTION_SEED)
 
 
 def generators(device: torch.device) -> list[torch.Generator]:

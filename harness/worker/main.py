@@ -243,7 +243,7 @@ class Worker:
                 ]
 
             def make() -> torch.nn.Module:
-                model = constructed(module, args, self.platform.device)
+                model = constructed(module, args, self.platform.device, self._reference is not None)
                 set_modes(model, command.training)
                 return model
 

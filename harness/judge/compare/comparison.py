@@ -39,9 +39,10 @@ from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
 from harness.judge.reference.equivalence import Allowance, Errors, Slices, joined, relative
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
-from harness.judge.reference.reference import Graph, Reference, input_names
+from harness.judge.reference.reference import Reference, input_names
 from harness.judge.reference.reference_errors import NORMAL, OWN_OUTPUT, Deviations, Gauge, Gauges, Influence, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name

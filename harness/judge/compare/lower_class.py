@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from harness.judge.compare.budgets import finite_only
 from harness.judge.reference.equivalence import FLOORS, NO_ERROR, Errors, Slices, judge, relative
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits, operands_floors
-from harness.judge.reference.reference import Exact, Graph
+from harness.judge.reference.reference import Exact
 from harness.judge.reference.reference_errors import Deviations
 from harness.records.record import PrecisionClass
 

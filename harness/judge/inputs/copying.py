@@ -74,20 +74,6 @@ def attribute_of(model: torch.nn.Module, kinds: tuple[type, ...]) -> str | None:
     return None
 
 
-def tensors_aside(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the tensors that modules keep outside parameters and persistent buffers, by name."""
-    kept = model.state_dict(keep_vars=True)
-    found = {name: buffer for name, buffer in model.named_buffers() if name not in kept}
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            items = value if isinstance(value, list | tuple) else (value,)
-            for number, item in enumerate(items):
-                if isinstance(item, torch.Tensor):
-                    place = f"{path}.{name}".strip(".")
-                    found[place if item is value else f"{place}[{number}]"] = item
-    return found
-
-
 class _Copies:
     """Copies of one model's objects, and of the functions among them."""
 

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.inputs.copying import attribute_of, tensors_aside
+from harness.judge.inputs.copying import attribute_of
 from harness.project.problems import Problem, ProblemModule, failure
-from harness.wire.state import CONSTRUCTION_SEED, describe_state
+from harness.wire.state import CONSTRUCTION_SEED, describe_state, tensors_aside
 from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5

@@ -16,9 +16,10 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.reference.equivalence import FLOORS, Slices
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.kink_modes import Bounds, Counter, EagerOperands, Mover, Watching
 from harness.judge.reference.reduced_precision import cut_inputs
-from harness.judge.reference.reference import Graph, Reference, batch_of
+from harness.judge.reference.reference import Reference, batch_of
 from harness.records.record import PrecisionClass
 
 #: The most rounds of redrawing samples, and the most evaluations of the whole batch for it.

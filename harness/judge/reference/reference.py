@@ -15,7 +15,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,7 +37,8 @@ from harness.judge.inputs.randomness import (
     states,
 )
 from harness.judge.inputs.ranges import within
-from harness.judge.reference.torch_settings import default_dtype, other_thread_count
+from harness.judge.reference.graph import Graph
+from harness.judge.reference.torch_settings import ExactConvolutions, default_dtype, other_thread_count
 from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
 from harness.wire.structure import Unstructured, paths_of, strange_parts, taken_apart
@@ -52,50 +53,6 @@ EXACT_BYTES_PER_ELEMENT = 64
 EXACT_SHARE = 8
 #: Data kept for a comparison must leave free this multiple of the memory of a float64 evaluation.
 ROOM = 2
-
-
-@dataclass
-class Graph:
-    """One evaluation of the reference, with its autograd graph.
-
-    Attributes:
-        outputs: The output tensors, in order.
-        leaves: Differentiable inputs and parameters by name.
-        structure: The containers and plain values around the outputs.
-        buffers: The model's persistent buffers after the forward.
-        drawn_from: The generators from which the forward drew: ``torch``, ``random``.
-        model: The instance that ran.
-    """
-
-    outputs: list[torch.Tensor]
-    leaves: dict[str, torch.Tensor]
-    structure: tuple[OutputPart, ...]
-    buffers: dict[str, torch.Tensor]
-    drawn_from: frozenset[str]
-    model: torch.nn.Module
-
-    def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
-        """Return gradients by leaf under these cotangents; None for a leaf without influence."""
-        pairs = [
-            (output, cotangent.to(output.dtype))
-            for output, cotangent in zip(self.outputs, cotangents, strict=True)
-            if output.requires_grad
-        ]
-        results = torch.autograd.grad(
-            [output for output, _ in pairs],
-            list(self.leaves.values()),
-            [cotangent for _, cotangent in pairs],
-            retain_graph=True,
-            allow_unused=True,
-        )
-        gradients: dict[str, torch.Tensor | None] = dict(zip(self.leaves, results, strict=True))
-        for name, gradient in gradients.items():
-            if gradient is not None and gradient.layout is not torch.strided:
-                raise ProblemError(
-                    f"the gradient of {name} has layout {gradient.layout}, but the harness judges dense gradients "
-                    "alone: use sparse=False in torch.nn.Embedding"
-                )
-        return gradients
 
 
 class Exact:
@@ -153,6 +110,7 @@ class Reference:
         self.same_generator = False
         self._is_random = False
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
+        self._convolutions = ExactConvolutions(device)
 
     def grant(self, memory_bytes: int) -> None:
         """Set the memory that a float64 evaluation may take from now on."""
@@ -353,6 +311,30 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
+
+        def evaluate() -> Graph:
+            return self._evaluated(
+                draw, seed, dtype, rows, watch=watch, differentiate=differentiate, nudge=nudge, model=model
+            )
+
+        if dtype is not torch.float64:
+            return evaluate()
+        graph = self._convolutions.call(evaluate, can_repeat=watch is None and model is None)
+        graph.convolutions = self._convolutions
+        return graph
+
+    def _evaluated(
+        self,
+        draw: Draw,
+        seed: int,
+        dtype: torch.dtype | None,
+        rows: slice | torch.Tensor | None,
+        *,
+        watch: contextlib.AbstractContextManager[Any] | None,
+        differentiate: bool,
+        nudge: int | None,
+        model: torch.nn.Module | None,
+    ) -> Graph:
         differentiate = differentiate and self._differentiate
         model = copied(draw.model, dtype) if model is None else model
         if nudge is not None:

@@ -16,8 +16,9 @@ import torch
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import only
 from harness.judge.reference.equivalence import Giants, Slices, deviation, giants_of, joined, magnitude
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import MOST_EXCUSED
-from harness.judge.reference.reference import Graph, unpermuted
+from harness.judge.reference.reference import unpermuted
 from harness.wire.structure import paths_of
 
 Parts = list[Slices]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.inputs.copying import tensors_aside
 from harness.judge.inputs.draws import Draw
 from harness.judge.inputs.randomness import distance
-from harness.judge.reference.reference import Graph, Reference
+from harness.judge.reference.graph import Graph
+from harness.judge.reference.reference import Reference
 from harness.project.problems import Problem
 from harness.system.text import one_line
+from harness.wire.state import tensors_aside
 
 #: Two calls of one instance differ by no more than this share of the largest element, unless the
 #: second one depends on the first.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
+
+ResultT = TypeVar("ResultT")
 
 
 @contextlib.contextmanager
@@ -28,3 +31,38 @@ def other_thread_count() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+class ExactConvolutions:
+    """Has torch convolve in float64 by matrix products, until memory is too short for them.
+
+    cuDNN takes up to eleven times as long on a GPU with float64 tensor cores. The products need
+    memory for one sample's input at all taps.
+
+    Args:
+        device: The device of the reference; nothing changes on any but a GPU.
+    """
+
+    def __init__(self, device: torch.device):
+        self._by_products = device.type == "cuda"
+
+    def call(self, evaluate: Callable[[], ResultT], can_repeat: bool = True) -> ResultT:
+        """Evaluate something, a second time by cuDNN if its products do not fit.
+
+        Args:
+            evaluate: What to evaluate.
+            can_repeat: Whether a second time is allowed now; if not, the next call is by cuDNN.
+
+        Raises:
+            torch.OutOfMemoryError: It does not fit.
+        """
+        if self._by_products:
+            try:
+                with torch.backends.cudnn.flags(enabled=False):
+                    return evaluate()
+            except torch.OutOfMemoryError:
+                self._by_products = False
+                if not can_repeat:
+                    raise
+            torch.cuda.empty_cache()
+        return evaluate()

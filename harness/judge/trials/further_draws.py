@@ -22,9 +22,10 @@ from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw,
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
-from harness.judge.reference.reference import Graph, Reference
+from harness.judge.reference.reference import Reference
 from harness.judge.trials.trial import run_trial, settle
 from harness.project.problems import Problem, ProblemModule
 from harness.records.record import REPORT, Finding, FurtherDraw

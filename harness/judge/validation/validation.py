@@ -30,9 +30,10 @@ from harness.judge.reference.equivalence import (
     magnitude,
     relative,
 )
+from harness.judge.reference.graph import Graph
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
-from harness.judge.reference.reference import EXACT_SHARE, Graph, Reference, input_names
+from harness.judge.reference.reference import EXACT_SHARE, Reference, input_names
 from harness.judge.reference.second_call import check_second_call
 from harness.judge.trials.further_draws import DrawSource, declared_draws
 from harness.judge.validation.check_types import STRUCTURE, CheckFinding, ProblemCheck, bad_structure

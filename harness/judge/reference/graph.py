@@ -1,0 +1,62 @@
+"""One evaluation of the reference, with what is needed for its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from harness.errors import ProblemError
+from harness.judge.reference.torch_settings import ExactConvolutions
+from harness.wire.replies import OutputPart
+
+
+@dataclass
+class Graph:
+    """One evaluation of the reference, with its autograd graph.
+
+    Attributes:
+        outputs: The output tensors, in order.
+        leaves: Differentiable inputs and parameters by name.
+        structure: The containers and plain values around the outputs.
+        buffers: The model's persistent buffers after the forward.
+        drawn_from: The generators from which the forward drew: ``torch``, ``random``.
+        model: The instance that ran.
+        convolutions: How it convolved; None for torch's own way.
+    """
+
+    outputs: list[torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+    structure: tuple[OutputPart, ...]
+    buffers: dict[str, torch.Tensor]
+    drawn_from: frozenset[str]
+    model: torch.nn.Module
+    convolutions: ExactConvolutions | None = None
+
+    def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
+        """Return gradients by leaf under these cotangents; None for a leaf without influence."""
+        pairs = [
+            (output, cotangent.to(output.dtype))
+            for output, cotangent in zip(self.outputs, cotangents, strict=True)
+            if output.requires_grad
+        ]
+
+        def differentiate() -> Sequence[torch.Tensor | None]:
+            return torch.autograd.grad(
+                [output for output, _ in pairs],
+                list(self.leaves.values()),
+                [cotangent for _, cotangent in pairs],
+                retain_graph=True,
+                allow_unused=True,
+            )
+
+        results = differentiate() if self.convolutions is None else self.convolutions.call(differentiate)
+        gradients: dict[str, torch.Tensor | None] = dict(zip(self.leaves, results, strict=True))
+        for name, gradient in gradients.items():
+            if gradient is not None and gradient.layout is not torch.strided:
+                raise ProblemError(
+                    f"the gradient of {name} has layout {gradient.layout}, but the harness judges dense gradients "
+                    "alone: use sparse=False in torch.nn.Embedding"
+                )
+        return gradients
