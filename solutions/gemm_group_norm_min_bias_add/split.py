@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"split_from":30,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:94acef1b0d519fb4032e45c20e0ae039884d50e1b6609e26950a482291d57ccb
+# digest: sha256:87a319c6057fbbb8f006ac1563729fcb3666a0a217fd6d47ed1b3e065fe6fbb2
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -175,7 +175,7 @@ struct Operand {
 
 // Bytes of scratch memory that launch_split_product wants; 0 where a product is better left to others: devices of
 // another compute capability than 9.0, and small matrices.
-int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device);
+int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int device);
 
 // target (m, n) = left (m, k) times right (k, n), in products of halves.
 LaunchStatus launch_split_product(const Operand& left, const Operand& right, int64_t k, float* target, uint8_t* scratch,
@@ -1131,6 +1131,9 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kMultiplyThre
 constexpr int64_t kFewestRows = kSplitFrom > 0 ? 256 : 1;
 constexpr int64_t kFewestResults = kSplitFrom > 0 ? 64 * int64_t{kTile} * kTile : 1;
 constexpr int64_t kFewestProducts = int64_t{1} << kSplitFrom;
+// A right matrix that has to be transposed costs twice as much to split. So either so many rows share it, or there are
+// twice as many products.
+constexpr int64_t kFewestSharing = kSplitFrom > 0 ? 512 : 1;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -1156,10 +1159,13 @@ struct SplitLayout {
   }
 };
 
-int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
+int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int device) {
+  const int64_t m = left.extent;
+  const int64_t n = right.extent;
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
   if (k == 0 || m * n < kFewestResults || m * n < kFewestProducts / k) return 0;
+  if (!right.depth_runs && m < kFewestSharing && m * n / 2 < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();
@@ -1281,7 +1287,7 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
 }
 
 #else  // no tensor cores of compute capability 9.0
-int64_t split_scratch(int64_t /*m*/, int64_t /*n*/, int64_t /*k*/, int /*device*/) { return 0; }
+int64_t split_scratch(const Operand& /*left*/, const Operand& /*right*/, int64_t /*k*/, int /*device*/) { return 0; }
 
 LaunchStatus launch_split_product(const Operand& /*left*/, const Operand& /*right*/, int64_t /*k*/, float* /*target*/,
                                   uint8_t* /*scratch*/, int /*device*/, void* /*stream*/) {
@@ -2519,7 +2525,7 @@ inline std::optional<Tensor> multiply(const Tensor& left, const Tensor& right) {
   const Operand columns = operand_of(right, left, 0, "the right matrix");
   const int64_t depth = left.size(1);
   STD_TORCH_CHECK(right.size(0) == depth, "the right matrix must have ", depth, " rows, got ", right.size(0));
-  const int64_t bytes = split_scratch(rows.extent, columns.extent, depth, left.get_device_index());
+  const int64_t bytes = split_scratch(rows, columns, depth, left.get_device_index());
   if (bytes == 0) return std::nullopt;
   Tensor product = torch::stable::new_empty(left, {rows.extent, columns.extent});
   Tensor scratch = torch::stable::new_empty(left, {bytes}, torch::headeronly::ScalarType::Byte);

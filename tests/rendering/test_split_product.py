@@ -32,11 +32,17 @@ inline int cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {{ 
 inline int64_t ceil_div(int64_t a, int64_t b) {{ return (a + b - 1) / b; }}
 constexpr int kTile = 128, kStep = 32, kLine = 128, kClusterM = 1, kClusterN = 2, kSplitFrom = 30;
 inline int64_t steps_of(int64_t depth) {{ return ceil_div(depth, kStep); }}
+struct Operand {{
+  const float* values;
+  int64_t extent;
+  bool depth_runs;
+}};
 {choice}
 int main(int, char** words) {{
   values[0] = atoi(words[4]);
   values[1] = atoi(words[5]);
-  printf("%lld", static_cast<long long>(split_scratch(atoll(words[1]), atoll(words[2]), atoll(words[3]), 0)));
+  const Operand left = {{nullptr, atoll(words[1]), true}}, right = {{nullptr, atoll(words[2]), atoi(words[6]) == 0}};
+  printf("%lld", static_cast<long long>(split_scratch(left, right, atoll(words[3]), 0)));
 }}
 """
 
@@ -52,8 +58,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
     command = [*find_compiler().command, "-std=c++17", "-Werror", "choice.cpp", "-o", "choice"]
     subprocess.run(command, cwd=folder, check=True, timeout=300)
 
-    def bytes_of(m: int, n: int, k: int, capability: tuple[int, int] = (9, 0)) -> int:
-        words = [str(word) for word in (m, n, k, *capability)]
+    def bytes_of(m: int, n: int, k: int, capability: tuple[int, int] = (9, 0), is_transposed: bool = False) -> int:
+        words = [str(word) for word in (m, n, k, *capability, int(is_transposed))]
         return int(subprocess.run([folder / "choice", *words], check=True, capture_output=True, timeout=60).stdout)
 
     return bytes_of
@@ -90,6 +96,18 @@ def test_small_matrices_have_torch_multiply(
     scratch: Callable[..., int], shape: tuple[int, int, int], is_split: bool
 ) -> None:
     assert (scratch(*shape) > 0) == is_split
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_split"),
+    [((256, 4096, 1024), False), ((256, 8192, 1024), True), ((511, 4112, 512), False), ((512, 4096, 512), True)],
+    ids=str,
+)
+def test_a_matrix_to_be_transposed_needs_more_rows_or_more_work(
+    scratch: Callable[..., int], shape: tuple[int, int, int], is_split: bool
+) -> None:
+    assert (scratch(*shape, is_transposed=True) > 0) == is_split
+    assert scratch(*shape) > 0
 
 
 def test_the_emulator_finds_nothing_in_a_small_product(tmp_path: Path, harness: Callable[..., Any]) -> None:

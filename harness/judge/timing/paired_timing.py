@@ -41,7 +41,7 @@ BUDGET_S = 0.4
 #: If all sides take longer than the first number, their launches get a head start of that many
 #: microseconds. Python and the driver take 0.2 to 0.4 ms to resume work, which varies more than a
 #: kernel does.
-LONG_MS, HEAD_START_US = 1.0, 1000
+LONG_MS, HEAD_START_US = 0.5, 1000
 #: A head start longer than any launch, so that a time contains nothing of launching.
 FULL_HEAD_START_US = 2000
 #: Tolerance on the time until the device is idle, beyond that after eager's calls: milliseconds, and

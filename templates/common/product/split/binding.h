@@ -18,7 +18,7 @@ inline std::optional<Tensor> multiply(const Tensor& left, const Tensor& right) {
   const Operand columns = operand_of(right, left, 0, "the right matrix");
   const int64_t depth = left.size(1);
   STD_TORCH_CHECK(right.size(0) == depth, "the right matrix must have ", depth, " rows, got ", right.size(0));
-  const int64_t bytes = split_scratch(rows.extent, columns.extent, depth, left.get_device_index());
+  const int64_t bytes = split_scratch(rows, columns, depth, left.get_device_index());
   if (bytes == 0) return std::nullopt;
   Tensor product = torch::stable::new_empty(left, {rows.extent, columns.extent});
   Tensor scratch = torch::stable::new_empty(left, {bytes}, torch::headeronly::ScalarType::Byte);

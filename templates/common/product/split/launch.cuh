@@ -4,6 +4,9 @@
 constexpr int64_t kFewestRows = kSplitFrom > 0 ? 256 : 1;
 constexpr int64_t kFewestResults = kSplitFrom > 0 ? 64 * int64_t{kTile} * kTile : 1;
 constexpr int64_t kFewestProducts = int64_t{1} << kSplitFrom;
+// A right matrix that has to be transposed costs twice as much to split. So either so many rows share it, or there are
+// twice as many products.
+constexpr int64_t kFewestSharing = kSplitFrom > 0 ? 512 : 1;
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
@@ -29,10 +32,13 @@ struct SplitLayout {
   }
 };
 
-int64_t split_scratch(int64_t m, int64_t n, int64_t k, int device) {
+int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int device) {
+  const int64_t m = left.extent;
+  const int64_t n = right.extent;
   constexpr int64_t kMostRows = int64_t{1} << 22;  // by the grids of the splitting kernels
   if (m < kFewestRows || n < kFewestRows || m > kMostRows || n > kMostRows || k > kMostRows) return 0;
   if (k == 0 || m * n < kFewestResults || m * n < kFewestProducts / k) return 0;
+  if (!right.depth_runs && m < kFewestSharing && m * n / 2 < kFewestProducts / k) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9) return 0;
   if (device_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0) return 0;
   return SplitLayout(m, n, k).bytes();

@@ -14,7 +14,7 @@
 {% include "common/product/split/launch.cuh" %}
 
 #else  // no tensor cores of compute capability 9.0
-int64_t split_scratch(int64_t /*m*/, int64_t /*n*/, int64_t /*k*/, int /*device*/) { return 0; }
+int64_t split_scratch(const Operand& /*left*/, const Operand& /*right*/, int64_t /*k*/, int /*device*/) { return 0; }
 
 LaunchStatus launch_split_product(const Operand& /*left*/, const Operand& /*right*/, int64_t /*k*/, float* /*target*/,
                                   uint8_t* /*scratch*/, int /*device*/, void* /*stream*/) {
