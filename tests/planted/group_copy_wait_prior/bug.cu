@@ -13,7 +13,7 @@ __global__ void mirrored(const float* x, float* y) {
   cg::memcpy_async(block, tile[0], x, sizeof tile[0]);
   for (int c = 0; c < 4; ++c) {
     if (c < 3) cg::memcpy_async(block, tile[(c + 1) % 2], x + 64 * (c + 1), sizeof tile[0]);  // BUG
-   cg::wait_prior<1>(block);
+    cg::wait_prior<1>(block);
     y[64 * c + threadIdx.x] = 2 * tile[c % 2][63 - threadIdx.x];  // BUG
     block.sync();
   }

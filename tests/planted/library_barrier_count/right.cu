@@ -5,7 +5,7 @@
 __global__ void shifted(const float* x, float* y) {
   __shared__ cuda::barrier<cuda::thread_scope_block> written;
   __shared__ float tile[100];
- if (threadIdx.x == 0) init(&written, 100);
+  if (threadIdx.x == 0) init(&written, 100);
   __syncthreads();
   if (threadIdx.x < 100) {
     tile[threadIdx.x] = x[threadIdx.x];

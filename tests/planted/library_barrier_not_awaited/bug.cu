@@ -19,7 +19,7 @@ __global__ void mirrored(const float* x, float* y) {
   for (int c = 0; c < 4; ++c) {
     cuda::memcpy_async(block, tile, x + 128 * c, cuda::aligned_size_t<16>(sizeof tile), full);  // BUG
     barrier::arrival_token token = full.arrive();
-   const float value = tile[127 - threadIdx.x];  // BUG
+    const float value = tile[127 - threadIdx.x];  // BUG
     const float factor = 1.0f + c;
     full.wait(std::move(token));
     y[128 * c + threadIdx.x] = factor * value;

@@ -19,7 +19,7 @@ __global__ void mirrored(const float* x, float* y) {
     barrier::arrival_token token = full.arrive();
     const float factor = 1.0f + c;
     full.wait(std::move(token));
-   const float value = tile[127 - threadIdx.x];
+    const float value = tile[127 - threadIdx.x];
     y[128 * c + threadIdx.x] = factor * value;
     full.arrive_and_wait();
   }

@@ -16,7 +16,7 @@ __global__ void mirrored(const float* x, float* y) {
   const auto warp = cg::tiled_partition<32>(block);
   if (produces) {
     for (int c = 0; c < 8; ++c) {
-     pipe.producer_acquire();
+      pipe.producer_acquire();
       cuda::memcpy_async(warp, tile[c % 2], x + 64 * c, sizeof tile[0], pipe);  // BUG
       pipe.producer_commit();
     }

@@ -13,7 +13,7 @@ __global__ void mirrored(const float* x, float* y) {
     pipe.producer_acquire();
     if (c < 3) cuda::memcpy_async(&tile[(c + 1) % 2][threadIdx.x], x + 64 * (c + 1) + threadIdx.x, bytes, pipe);
     pipe.producer_commit();
-   cuda::pipeline_consumer_wait_prior<1>(pipe);
+    cuda::pipeline_consumer_wait_prior<1>(pipe);
     __syncthreads();
     y[64 * c + threadIdx.x] = 2 * tile[c % 2][63 - threadIdx.x];
     pipe.consumer_release();

@@ -15,7 +15,7 @@ __global__ void streamed(const float* x, float* y) {
   for (int c = 0; c < 4; ++c) {
     std::uint64_t* const barrier = &full[c % 2];
     if (threadIdx.x == 0) {
-     ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier, 512);
+      ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier, 512);
       ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, tile[c % 2], x + 128 * c, 512, barrier);
     }
     while (!ptx::mbarrier_try_wait_parity(barrier, c / 2 % 2)) {
