@@ -16,8 +16,8 @@ SOURCE = Path(__file__).with_name("cub_algorithms.cu")
 THREADS, ITEMS = 64, 4
 ALL = THREADS * ITEMS
 
-#: By threads of a block: digests of warp reductions, raking, commutative raking, scans by raking and by warps. An H100 computed
-#: them with CUDA 13.0 (CUB 3.0.1) and -fmad=false.
+#: By threads of a block: digests of warp reductions, raking, commutative raking, scans by raking and by warps.
+#: An H100 computed them with CUDA 13.0 (CUB 3.0.1) and -fmad=false.
 OF_A_GPU = {
     256: (0x79CB00BF1EB2DFEB, 0x6DBD39BF22D3A63C, 0xAC096283EC1077C8, 0x1B0AD2F5F5EC9A9F, 0x6C968CE14807DD9E),
     100: (0x7AF91B0DB99F59CE, 0x77A3690DB3F4BC58, 0xB76F2F284C4C0DC6, 0x8E94A9D346757CDA, 0x8E94A9D346757CDA),
