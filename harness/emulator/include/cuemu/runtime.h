@@ -241,6 +241,10 @@ void fence(bool of_device);
 // A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes: all, or those of mbarriers.
 void fence_cluster(bool of_all);
 
+// Lets the states of cuRAND's generators XORWOW and MRG32k3a go on by count * 2^exponent numbers.
+void jump_xorwow(std::uint32_t* state, std::uint64_t count, unsigned exponent);
+void jump_mrg32k3a(std::uint32_t* first, std::uint32_t* second, std::uint64_t count, unsigned exponent);
+
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.
 void yield();
