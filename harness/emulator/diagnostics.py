@@ -170,6 +170,8 @@ _MISSING_LIBRARY = re.compile(
     r"'(?:(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute)(?:[A-Z_]\w*)?(?:::[^']*)?)'"
     r"[^']*(?:not declared|not been declared|does not name a type|is not a type)"
 )
+# A part that the stand-in for a library's header lacks.
+_MISSING_MEMBER = re.compile(r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:cub|cuda)(?:::\w+)*)'")
 # CUDA headers without a stand-in in the emulator.
 _MISSING_HEADER = re.compile(
     r"(?P<header>(?:cub|thrust|cutlass|cute|cuda|cooperative_groups|nvtx3|nv)/\S+"
@@ -248,6 +250,9 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         if header := _MISSING_HEADER.search(error.message):
             place = author_place(error)
             return Unsupported(f"<{header['header']}>", place.file, place.line, _HEADER_REMEDY)
+        if member := _MISSING_MEMBER.search(error.message):
+            place = author_place(error)
+            return Unsupported(f"{member['space']}::{member['name']}", place.file, place.line, _LIBRARY_REMEDY)
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
             return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)

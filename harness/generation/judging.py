@@ -27,7 +27,8 @@ _LEFT_TO_THE_GPU = MASKED | {Status.PASSED, Status.TIMEOUT}
 _EMULATOR = (
     "A CUDA emulator on the CPU judges the results, and measures no speed. Its device has compute capability 9.0, "
     "132 multiprocessors, 48 KB of static shared memory a block and 227 KB of dynamic shared memory.",
-    "It runs wgmma, tensor maps and clusters; it refuses cuBLAS, cuDNN, CUB, Thrust, CUTLASS, textures and Triton.",
+    "It runs wgmma, tensor maps, clusters and CUB's algorithms of warps and blocks; it refuses cuBLAS, cuDNN, Thrust, "
+    "CUTLASS, textures and Triton.",
 )
 _PROPERTIES = """
 import json, sys, torch

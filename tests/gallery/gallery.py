@@ -88,7 +88,7 @@ SHOWN = (
     Example(Status.CRASHED, "The forward ends its process."),
     Example(Status.CHEATED, "The forward changes its input."),
     Example(Status.UNSAFE, "The last block writes past the end, because `if (i < n)` is missing."),
-    Example(Status.UNSUPPORTED, "The emulator has no CUB. On a GPU this kernel is judged."),
+    Example(Status.UNSUPPORTED, "The emulator has not all of CUB. On a GPU this kernel is judged."),
     Example(
         Status.HARNESS_ERROR,
         "The machine is at fault: the script `compiler` refuses whatever a candidate builds.",

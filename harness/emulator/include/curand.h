@@ -1,2 +1,4 @@
-#error cuemu-unsupported: cuRAND: pass random numbers in as a tensor
-#include "cuemu-stop"
+// Stands in for cuRAND's host interface, whose generators the emulator lacks, for sources that only include it.
+#pragma once
+
+#include "cuda_runtime.h"

@@ -48,10 +48,22 @@ bool AsyncCopies::take_due(unsigned thread, bool is_bulk, std::uint32_t pending,
   const std::uint32_t all = committed(thread, is_bulk);
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& one = waiting_[i];
-    if (one.thread != thread || one.copy.is_bulk != is_bulk || one.copy.barrier != nullptr) continue;
+    if (one.thread != thread || one.copy.is_bulk != is_bulk || (is_bulk && one.copy.barrier != nullptr)) continue;
     if (pending == ~0u || (one.group < all && all - one.group > pending)) return take(i, copy);
   }
   return false;
+}
+
+std::uint32_t AsyncCopies::count_at(char* barrier, unsigned thread, const CopyView* view) {
+  std::uint32_t bytes = 0;
+  for (Waiting& one : waiting_) {
+    if (one.thread != thread || one.copy.is_bulk || one.copy.barrier != nullptr) continue;
+    one.copy.barrier = barrier;
+    one.has_view = view != nullptr;
+    if (view != nullptr) one.view = *view;
+    bytes += one.copy.bytes;
+  }
+  return bytes;
 }
 
 bool AsyncCopies::take_of(const char* barrier, AsyncCopy& copy) {
@@ -88,6 +100,17 @@ bool begin_async_copy(const AsyncCopy& copy) {
   return false;
 }
 
+std::uint32_t count_async_copies(char* barrier) {
+  Worker& worker = this_worker();
+  Block& block = worker.block();
+  const unsigned thread = worker.thread().linear;
+  if (!is_checking()) return block.copies().count_at(barrier, thread, nullptr);
+  block.clock().use_thread_order();
+  CopyView view = block.clock().begin_copy(thread);
+  view.is_in_async_proxy = false;
+  return block.copies().count_at(barrier, thread, &view);
+}
+
 void commit_async_copies(bool is_bulk) {
   Worker& worker = this_worker();
   worker.block().copies().commit(worker.thread().linear, is_bulk);
@@ -103,6 +126,13 @@ bool take_copy_of(const char* barrier, AsyncCopy& copy) {
 }
 
 void end_async_copy() { this_worker().block().copies().end_current(); }
+
+bool is_shared(const void* address) {
+  if (!in_kernel()) return false;
+  Block& block = this_worker().block();
+  const char* const byte = static_cast<const char*>(address);
+  return block.arena().holds(byte) || (block.cluster() != nullptr && block.cluster()->owner_of(byte) != nullptr);
+}
 
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);

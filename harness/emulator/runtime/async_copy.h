@@ -23,6 +23,9 @@ class AsyncCopies {
   void add(Block& from, unsigned thread, const AsyncCopy& copy, const CopyView* view, const void* code = nullptr);
   void commit(unsigned thread, bool is_bulk);
   bool take_due(unsigned thread, bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
+  // Lets an mbarrier count a thread's copies so far that are in no barrier's count. Returns their bytes. `view` is that of
+  // the thread in the checking mode.
+  std::uint32_t count_at(char* barrier, unsigned thread, const CopyView* view);
   bool take_of(const char* barrier, AsyncCopy& copy);
 
   struct Waiting {

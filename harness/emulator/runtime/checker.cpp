@@ -447,7 +447,7 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   const unsigned first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes);
   const char* const end = touch.address + touch.bytes;
   const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.lane_clock(), touch.code, 15, touch.is_atomic,
-                              touch.is_volatile, at.copy != nullptr);
+                              touch.is_volatile, at.copy != nullptr && at.copy->is_in_async_proxy);
   bool untouched = true;
   for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);

@@ -73,6 +73,12 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
   return before;
 }
 
+void lower_mbarrier(std::uint64_t* word) {
+  Mbarrier state(*word);
+  --state.expected;
+  *word = state.word();
+}
+
 bool pass_mbarrier(const std::uint64_t* word, std::uint64_t parity) {
   if (Mbarrier(*word).parity == parity) return false;
   if (is_checking()) {

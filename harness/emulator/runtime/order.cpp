@@ -121,6 +121,7 @@ bool BlockClock::is_behind(const Cell& earlier, const CopyView& copy) const {
 }
 
 bool BlockClock::lacks_proxy_fence(const Cell& earlier, const CopyView& copy) const {
+  if (!copy.is_in_async_proxy) return false;
   const std::int64_t place = earlier.is_empty() || earlier.is_by_copy() ? -1 : place_of(earlier);
   return place >= 0 && !ThreadOrder::reaches(copy.knowledge.visible[static_cast<std::size_t>(place)], earlier.lane_clock());
 }

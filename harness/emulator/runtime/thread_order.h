@@ -15,12 +15,13 @@ struct Knowledge {
   std::vector<std::uint16_t> known, visible;
 };
 
-// The view of an asynchronous copy: that of its thread at the copy's begin.
+// The view of an asynchronous copy: that of its thread at the copy's begin, or when an mbarrier began to count the copy.
 struct CopyView {
   unsigned thread;  // of its block
   unsigned clock;
   std::uint32_t barrier_time;  // of the block's last barrier before the copy began
   Knowledge knowledge;
+  bool is_in_async_proxy = true;
 };
 
 class ThreadOrder {

@@ -168,8 +168,8 @@ inline long long clock64() {
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
-inline unsigned __isShared(const void*) { return 0; }
-inline unsigned __isGlobal(const void*) { return 1; }
+inline unsigned __isShared(const void* address) { return ::cuemu::is_shared(address); }
+inline unsigned __isGlobal(const void* address) { return !::cuemu::is_shared(address); }
 template <typename T> inline std::size_t __cvta_generic_to_shared(T* pointer) {
   return reinterpret_cast<std::size_t>(pointer);
 }

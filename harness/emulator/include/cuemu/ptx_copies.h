@@ -31,6 +31,9 @@ CUEMU_INLINE void wait_for_copies(bool is_bulk, std::uint32_t pending) {
   AsyncCopy copy;
   while (take_due_copy(is_bulk, pending, copy)) {
     perform(copy);
+    if (copy.barrier != nullptr) {
+      change_mbarrier(pointer<std::uint64_t>(copy.barrier), -static_cast<std::int64_t>(copy.bytes), 0, copy.line);
+    }
     end_async_copy();
   }
 }
@@ -49,6 +52,16 @@ CUEMU_INLINE void end_mbarrier(char* address) { *pointer<std::uint64_t>(address)
 CUEMU_INLINE std::uint64_t arrive(char* address, std::uint32_t bytes, std::uint32_t count, int line) {
   return change_mbarrier(mbarrier_word(address), bytes, count == kNone ? 1 : count, line);
 }
+// Lets a phase end only when the thread's copies so far have happened.
+CUEMU_INLINE void expect_copies(char* address, int line) {
+  std::uint64_t* const word = mbarrier_word(address);
+  const std::uint32_t bytes = count_async_copies(address);
+  if (bytes != 0) change_mbarrier(word, bytes, 0, line);
+}
+CUEMU_INLINE std::uint64_t arrive_and_drop(char* address, int line) {
+  lower_mbarrier(mbarrier_word(address));
+  return arrive(address, 0, 1, line);
+}
 // Whether the phase with this parity has ended. Copies that the barrier waits for happen now at the latest.
 CUEMU_INLINE bool has_completed(char* address, std::uint64_t parity, int line) {
   std::uint64_t* const word = mbarrier_word(address);
@@ -63,6 +76,11 @@ CUEMU_INLINE bool has_completed(char* address, std::uint64_t parity, int line) {
     end_async_copy();
   }
   return true;
+}
+
+CUEMU_INLINE void wait_for_phase(char* address, std::uint64_t parity, int line) {
+  while (!has_completed(address, parity, line)) {
+  }
 }
 
 CUEMU_INLINE void copy_bulk(char* to, const char* from, std::uint32_t bytes, char* barrier, int line) {

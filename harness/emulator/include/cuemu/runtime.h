@@ -158,6 +158,8 @@ std::uint32_t rank_of_shared(const char* address, int line);
 
 // The byte of the cluster's shared memory whose address has these lower 32 bits.
 char* shared_pointer(std::uint32_t address);
+// Whether an address is in the shared memory of the calling thread's block or cluster.
+bool is_shared(const void* address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
 
@@ -197,6 +199,9 @@ void read_box(const AsyncCopy& copy, TensorBox& box);
 bool begin_async_copy(const AsyncCopy& copy);
 // Ends the calling thread's group of copies.
 void commit_async_copies(bool is_bulk);
+// Lets an mbarrier of the block count the thread's copies so far, as cp.async.mbarrier.arrive does. Returns their bytes, for
+// which the barrier has to wait.
+std::uint32_t count_async_copies(char* barrier);
 // Finds a copy that has to happen before the calling thread goes on, so that at most `pending` groups are left; ~0 for
 // all copies, also those in no group. Returns false if there is none.
 bool take_due_copy(bool is_bulk, std::uint32_t pending, AsyncCopy& copy);
@@ -210,6 +215,8 @@ std::uint64_t new_mbarrier(const void* address, std::uint32_t arrivals, int line
 // Arrives at an mbarrier, and expects bytes of copies (or, below zero, notes those that a copy has brought). Returns the
 // word before.
 std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int64_t arrivals, int line);
+// Lets the phases after the current one need an arrival less.
+void lower_mbarrier(std::uint64_t* word);
 // Whether the phase with this parity has ended. If so, the thread comes behind all that arrived.
 bool pass_mbarrier(const std::uint64_t* word, std::uint64_t parity);
 // Arrives at one of the block's 16 named barriers, which opens for so many threads, and waits there if asked.
@@ -233,6 +240,10 @@ class WideAccess {
 void fence(bool of_device);
 // A fence behind which a relaxed arrival at the cluster's barrier publishes earlier writes: all, or those of mbarriers.
 void fence_cluster(bool of_all);
+
+// Lets the states of cuRAND's generators XORWOW and MRG32k3a go on by count * 2^exponent numbers.
+void jump_xorwow(std::uint32_t* state, std::uint64_t count, unsigned exponent);
+void jump_mrg32k3a(std::uint32_t* first, std::uint32_t* second, std::uint64_t count, unsigned exponent);
 
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.

@@ -1,2 +1,2 @@
-#error cuemu-unsupported: CUB: write the reduction or scan with shuffles and shared memory
+#error cuemu-unsupported: CUB's algorithms of the whole device: call torch's operator in Python, or write the kernels
 #include "cuemu-stop"
