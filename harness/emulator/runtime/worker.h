@@ -99,6 +99,8 @@ class Worker {
 
 // The OS thread's own worker.
 Worker& this_worker();
+// The same inside a kernel; elsewhere the process ends.
+Worker& kernel_worker();
 
 // Returns the range of bytes in which this OS thread keeps threadIdx, blockIdx, blockDim and
 // gridDim.
