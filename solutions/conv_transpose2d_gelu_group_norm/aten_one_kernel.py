@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
-# parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:64e012187feee23e85b6b66f4bc7db11285ebd9d7a7bb27316e7852f8f0b6623
+# parameters: {"block_channels":64,"block_pixels":256,"convolution":"aten","depth":8,"gelu":"pass","statistics":"one_kernel","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
+# digest: sha256:78674040eaa1f89701df22a9f6f4bcd484906ec528d4fb5941a7bc743761287e
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -369,20 +369,38 @@ struct Activation {
   float slope;
 };
 
-constexpr float kSqrtHalf = 0.70710678f;
 constexpr float kDensityAtZero = 0.39894228f;  // 1 / sqrt(2 pi)
 constexpr float kHalfLog2E = 0.72134752f;      // log2(e) / 2
 
-__device__ inline float normal_distribution(float z) { return __fmaf_rn(0.5f, erff(z * kSqrtHalf), 0.5f); }
+__device__ inline float power_of_two(float exponent) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+  return power;
+}
 
-// The intrinsic keeps the compiler from fusing the product with what follows, so that every kernel gets the same bits:
+// Phi(-distance), for a distance from 0 up. Its logarithm is nearly a polynomial: this one has its least error, in
+// distance * Phi(-distance), below 1e-8 up to 6, and falls beyond. Half as many instructions as erff.
+__device__ inline float normal_tail(float distance) {
+  float exponent = -1.7487988e-6f;
+  exponent = __fmaf_rn(exponent, distance, 2.5910920e-5f);
+  exponent = __fmaf_rn(exponent, distance, -1.1924687e-4f);
+  exponent = __fmaf_rn(exponent, distance, -3.0873748e-4f);
+  exponent = __fmaf_rn(exponent, distance, 7.3079187e-3f);
+  exponent = __fmaf_rn(exponent, distance, -5.2688602e-2f);
+  exponent = __fmaf_rn(exponent, distance, -4.5912963e-1f);
+  exponent = __fmaf_rn(exponent, distance, -1.1511194f);
+  exponent = __fmaf_rn(exponent, distance, -9.9999923e-1f);
+  return power_of_two(exponent);
+}
+
+// z Phi(z) is max(z, 0) - |z| Phi(-|z|). The intrinsic fixes how it is rounded, so that every kernel gets the same bits:
 // where the values of a group are equal, the last bit of a difference is blown up by 1 / sqrt(eps).
-__device__ inline float gelu(float z) { return __fmul_rn(z, normal_distribution(z)); }
+__device__ inline float gelu(float z) { return __fmaf_rn(-fabsf(z), normal_tail(fabsf(z)), fmaxf(z, 0.0f)); }
 
 __device__ inline Activation gelu_with_slope(float z) {
-  const float distribution = normal_distribution(z);
-  const float density = kDensityAtZero * exp2f(-kHalfLog2E * z * z);
-  return {__fmul_rn(z, distribution), distribution + z * density};
+  const float tail = normal_tail(fabsf(z));
+  const float density = kDensityAtZero * power_of_two(-kHalfLog2E * z * z);
+  return {__fmaf_rn(-fabsf(z), tail, fmaxf(z, 0.0f)), (z < 0.0f ? tail : 1.0f - tail) + z * density};
 }
 
 // What is normalised of an element is GELU of it and of the convolution's bias, which is added here: for torch it would

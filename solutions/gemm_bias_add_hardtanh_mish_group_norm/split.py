@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"split_from":30,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:63bd4f5caa71420dc66b2ca118cfbf49e5640472732bd0a16b2765316d2b5e92
+# digest: sha256:1fb27eeb179887ac4c96b14c2ec72f62283d19933bbbf20538c43fd629f8b44b
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -528,46 +528,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
-// Hopper's instructions by name: clusters of blocks, bulk copies to several of them, products of tiles by a warpgroup.
-
-// All threads of all blocks of the cluster.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// Where a shared variable of this block lies in another block of the cluster.
-__device__ __forceinline__ uint32_t address_in(const void* pointer, int rank) {
-  uint32_t address;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
-  return address;
-}
-
-__device__ __forceinline__ void barrier_arrive_in(uint32_t address) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
-}
-
-// Copies to the same place in each of the kBlocks blocks that `mask` names; the bytes count at each one's barrier.
-template <int kBlocks>
-__device__ __forceinline__ void bulk_share(void* to, const uint8_t* from, uint32_t bytes, uint64_t* barrier,
-                                           uint16_t mask) {
-  if constexpr (kBlocks == 1) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
-  } else {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-        "%4;" ::"r"(shared_address(to)),
-        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(mask)
-        : "memory");
-  }
-}
-
-// Rows of 128 swizzled bytes, eight of them 1024 bytes apart from the next eight; the address is in units of 16 bytes.
-__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
-  return static_cast<uint64_t>(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
+// Products of tiles by a warpgroup, with operands in shared memory.
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -609,6 +570,47 @@ __device__ __forceinline__ void multiply_halves(float (&sums)[64], uint64_t left
         "+f"(sums[56]), "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]),
         "+f"(sums[60]), "+f"(sums[61]), "+f"(sums[62]), "+f"(sums[63])
       : "l"(left), "l"(right), "r"(keeps));
+}
+
+// Hopper's instructions by name: clusters of blocks, bulk copies to several of them, descriptors of tiles.
+
+// All threads of all blocks of the cluster.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// Where a shared variable of this block lies in another block of the cluster.
+__device__ __forceinline__ uint32_t address_in(const void* pointer, int rank) {
+  uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+  return address;
+}
+
+__device__ __forceinline__ void barrier_arrive_in(uint32_t address) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address) : "memory");
+}
+
+// Copies to the same place in each of the kBlocks blocks that `mask` names; the bytes count at each one's barrier.
+template <int kBlocks>
+__device__ __forceinline__ void bulk_share(void* to, const uint8_t* from, uint32_t bytes, uint64_t* barrier,
+                                           uint16_t mask) {
+  if constexpr (kBlocks == 1) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(mask)
+        : "memory");
+  }
+}
+
+// Rows of 128 swizzled bytes, eight of them 1024 bytes apart from the next eight; the address is in units of 16 bytes.
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+  return static_cast<uint64_t>(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
 // How two fp16 halves of every value lie in memory, ready for tensor cores. A value of a row, scaled by the row's power

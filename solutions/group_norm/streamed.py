@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:e97ff72ba1d67465827688deb2db6d93b0191c915e6ac80b0d094f4a974b398f
+# digest: sha256:2a724c1ac2215b6a13bb26ca9d895f2fc2b14bbe7efa4f1465b1eaea5ab539f4
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -892,7 +892,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     normalise_rows(const Element* x, const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                   Parts tiles, Element* y) {
+Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -1125,6 +1125,19 @@ LaunchStatus launch_input_gradient(const Element* dy, const Element* x, const We
   return launched("input_gradient_rows");
 }
 
+LaunchStatus launch_means(const Element* dy, const Element* x, const Weight* weight,
+                          const float* mean, const float* rstd, const Shape& shape, RowSums* row_sums,
+                          RowSums* part_sums, GroupMeans* means, cudaStream_t stream) {
+  const int64_t groups = shape.samples * shape.groups;
+  const int64_t channels_per_group = shape.channels / shape.groups;
+  const LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
+  if (status.kernel != nullptr) return status;
+  group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
+      part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial,
+      row_parts(shape.spatial).count, row_sums, means);
+  return launched("group_means");
+}
+
 LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* weight,
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream_handle) {
@@ -1132,17 +1145,13 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* 
   const cudaStream_t stream = static_cast<cudaStream_t>(stream_handle);
   const int64_t groups = shape.samples * shape.groups;
   const int64_t rows = shape.samples * shape.channels;
-  const int64_t channels_per_group = shape.channels / shape.groups;
   const int64_t parts = row_parts(shape.spatial).count;
   RowSums* row_sums = reinterpret_cast<RowSums*>(scratch);
   RowSums* part_sums = row_sums + rows;
   GroupMeans* means = reinterpret_cast<GroupMeans*>(part_sums + rows * parts);
   if (groups > 0) {
-    LaunchStatus status = launch_row_sums(dy, x, mean, rstd, shape, part_sums, stream);
-    if (status.kernel != nullptr) return status;
-    group_means<<<grid_for(groups), threads_for(4 * channels_per_group, kThreads), 0, stream>>>(
-        part_sums, weight, groups, shape.channels, channels_per_group, shape.spatial, parts, row_sums, means);
-    status = launched("group_means");
+    LaunchStatus status =
+        launch_means(dy, x, weight, mean, rstd, shape, row_sums, part_sums, means, stream);
     if (status.kernel != nullptr) return status;
     if (gradients.x != nullptr && shape.spatial > 0) {
       status = launch_input_gradient(dy, x, weight, mean, rstd, means, shape, gradients.x, stream);

@@ -10,12 +10,25 @@ __device__ inline void load_tile(const T* tile, float (&values)[kBatch]) {
   }
 }
 
+{% if pitched %}
+// Writes what nobody reads soon: L2 gives it to memory first.
+template <int kWidth>
+__device__ __forceinline__ void store_vector_once(float* target, const float* values) {
+  if constexpr (kWidth == 4) __stcs(reinterpret_cast<float4*>(target), Format<float>::packed(values));
+  else store_vector<kWidth>(target, values);
+}
+
+{% endif %}
 template <int kWidth, typename T>
 __device__ inline void store_tile(T* tile, const float (&values)[kBatch]) {
 #pragma unroll
   for (int vector = 0; vector < kBatch / kWidth; ++vector) {
     const int64_t position = (static_cast<int64_t>(vector) * blockDim.x + threadIdx.x) * kWidth;
+{% if pitched %}
+    store_vector_once<kWidth>(tile + position, values + vector * kWidth);
+{% else %}
     store_vector<kWidth>(tile + position, values + vector * kWidth);
+{% endif %}
   }
 }
 

@@ -1,4 +1,4 @@
-{% if convolution == "aten" %}
+{% if shifted %}
 // What is normalised of an element is GELU of it and of the convolution's bias, which is added here: for torch it would
 // be one more pass over what the convolution wrote.
 struct Activate {

@@ -2,7 +2,7 @@ namespace OP_NAMESPACE {
 
 {% include "common/group_norm/shape_of.h" %}
 
-{% if convolution == "aten" %}
+{% if shifted %}
 Shift shift_of(const Tensor& bias, const Tensor& z, const Shape& shape) {
   check_float_input(bias, z, "the bias of the convolution");
   STD_TORCH_CHECK(bias.numel() == shape.channels, "the bias of the convolution must have ", shape.channels,
@@ -11,26 +11,17 @@ Shift shift_of(const Tensor& bias, const Tensor& z, const Shape& shape) {
 }
 
 {% endif %}
-{% if convolution == "aten" %}
-// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU, after the convolution's bias.
+{% if passes %}
+// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU{{ ", after the convolution's bias" if shifted else "" }}.
+{% if shifted %}
 std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& convolution_bias, const Tensor& weight,
                                    const Tensor& bias, int64_t groups, double eps) {
   const Shape shape = shape_of(z, weight, groups);
   const Shift shift = shift_of(convolution_bias, z, shape);
-{% elif gelu == "pass" %}
-// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU.
+{% else %}
 std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& weight, const Tensor& bias, int64_t groups,
                                    double eps) {
   const Shape shape = shape_of(z, weight, groups);
-{% else %}
-// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU, from its moments
-// (batch, channels, parts, 3).
-std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const Tensor& weight, const Tensor& bias,
-                                   int64_t groups, double eps) {
-  const Shape shape = shape_of(z, weight, groups);
-  check_float_input(moments, z, "moments");
-  STD_TORCH_CHECK(moments.dim() == 4 && moments.size(0) == shape.samples && moments.size(1) == shape.channels,
-                  "moments must be (batch, channels, parts, 3)");
 {% endif %}
   check_float_input(z, z, "z");
   check_float_input(weight, z, "weight");
@@ -40,25 +31,44 @@ std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const
   Tensor statistics = torch::stable::new_empty(z, {2, shape.samples, shape.groups});
   float* mean = output_floats(statistics);
   float* rstd = mean + shape.samples * shape.groups;
-{% if gelu == "epilogue" %}
-  check_launch(launch_forward_gathered(input_floats(z), {% if shifted %}shift, {% endif %}input_floats(moments), moments.size(2),
-                                       input_floats(weight), input_floats(bias), shape, static_cast<float>(eps),
-                                       output_floats(y), mean, rstd, z.get_device_index(), current_stream(z)));
-{% else %}
   Tensor scratch = torch::stable::new_empty(z, {forward_scratch(shape)});
   check_launch(launch_forward(input_floats(z), {% if shifted %}shift, {% endif %}input_floats(weight), input_floats(bias), shape,
                               static_cast<float>(eps), output_floats(y), mean, rstd, output_floats(scratch),
                               z.get_device_index(), current_stream(z)));
-{% endif %}
   return {y, statistics};
 }
 
+{% endif %}
+{% if gathers and not pitched %}
+// y like z, and statistics (2, batch, groups): mean and 1 / sqrt(variance + eps) of GELU, from its moments
+// (batch, channels, parts, 3).
+std::tuple<Tensor, Tensor> forward(const Tensor& z, const Tensor& moments, const Tensor& weight, const Tensor& bias,
+                                   int64_t groups, double eps) {
+  const Shape shape = shape_of(z, weight, groups);
+  check_float_input(moments, z, "moments");
+  STD_TORCH_CHECK(moments.dim() == 4 && moments.size(0) == shape.samples && moments.size(1) == shape.channels,
+                  "moments must be (batch, channels, parts, 3)");
+  check_float_input(z, z, "z");
+  check_float_input(weight, z, "weight");
+  check_float_input(bias, z, "bias");
+  STD_TORCH_CHECK(bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
+  Tensor y = torch::stable::empty_like(z);
+  Tensor statistics = torch::stable::new_empty(z, {2, shape.samples, shape.groups});
+  float* mean = output_floats(statistics);
+  float* rstd = mean + shape.samples * shape.groups;
+  check_launch(launch_forward_gathered(input_floats(z), input_floats(moments), moments.size(2),
+                                       input_floats(weight), input_floats(bias), shape, static_cast<float>(eps),
+                                       output_floats(y), mean, rstd, z.get_device_index(), current_stream(z)));
+  return {y, statistics};
+}
+
+{% endif %}
 using Wanted = std::optional<Tensor>;
 
 float* floats_or_null(Wanted& tensor) { return tensor ? output_floats(*tensor) : nullptr; }
 
 // The wanted gradients: of z, of the group norm's weight and bias, and of the convolution's bias, which is added to z.
-{% if convolution == "aten" %}
+{% if shifted %}
 std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tensor& z,
                                                     const Tensor& convolution_bias, const Tensor& weight,
                                                     const Tensor& statistics, int64_t groups, bool wants_z,
@@ -120,11 +130,15 @@ Tensor to_fine(const Tensor& x, const Tensor& taps, const Tensor& bias, int64_t 
 }
 {% endif %}
 {% endif %}
+{% if convolution == "tensor" %}
+
+{% include "common/transposed_convolution/tensor/binding.h" %}
+{% endif %}
 
 }  // namespace OP_NAMESPACE
 
 STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
-{% if convolution == "aten" %}
+{% if shifted %}
   m.def(
       "forward(Tensor z, Tensor convolution_bias, Tensor weight, Tensor bias, int groups, float eps) -> "
       "(Tensor, Tensor)");
@@ -141,6 +155,15 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
       "backward(Tensor dy, Tensor z, Tensor weight, Tensor statistics, int groups, bool wants_z, bool wants_weight, "
       "bool wants_bias, bool wants_shift) -> (Tensor?, Tensor?, Tensor?, Tensor?)");
 {% endif %}
+{% if convolution == "tensor" %}
+  m.def(
+      "gradients(Tensor dy, Tensor x, Tensor z, Tensor weight, Tensor bias, Tensor norm_weight, Tensor statistics, "
+      "Tensor magnitudes, int groups, bool wants_x, bool wants_weight, bool wants_bias, bool wants_norm_weight, "
+      "bool wants_norm_bias) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
+  m.def(
+      "convolve(Tensor x, Tensor weight, Tensor bias, Tensor norm_weight, Tensor norm_bias, int groups, float eps) -> "
+      "(Tensor?, Tensor?, Tensor?, Tensor?)");
+{% endif %}
 {% if convolution == "direct" %}
 {% if gelu == "epilogue" %}
   m.def("to_fine(Tensor x, Tensor taps, Tensor bias, int stride_y, int stride_x) -> (Tensor, Tensor)");
@@ -156,6 +179,10 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
 STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
   m.impl("forward", TORCH_BOX(&OP_NAMESPACE::forward));
   m.impl("backward", TORCH_BOX(&OP_NAMESPACE::backward));
+{% if convolution == "tensor" %}
+  m.impl("gradients", TORCH_BOX(&OP_NAMESPACE::gradients));
+  m.impl("convolve", TORCH_BOX(&OP_NAMESPACE::convolve));
+{% endif %}
 {% if convolution == "direct" %}
   m.impl("to_fine", TORCH_BOX(&OP_NAMESPACE::to_fine));
   m.impl("to_coarse", TORCH_BOX(&OP_NAMESPACE::to_coarse));

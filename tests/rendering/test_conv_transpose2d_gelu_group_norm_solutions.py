@@ -170,6 +170,7 @@ GRADIENTS = {
     "affine_alone": {*AFFINE},
 }
 VARIANTS = {
+    "tensor": ("sliced", "far_from_zero", "one_element_groups", "weight_alone"),
     "aten": ("channels_last", "sliced", "odd_address", "far_from_zero", "one_element_groups", "bias_alone"),
     "aten_one_kernel": ("channels_last", "odd_address", "one_element_groups", "affine_alone"),
     "direct": (

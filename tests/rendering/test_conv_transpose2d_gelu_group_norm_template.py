@@ -43,6 +43,8 @@ SETTINGS: list[dict[str, Value]] = [
         "weight_pixels": 16,
         "weight_blocks": 1,
     },
+    # On tensor cores, however small; what the stride keeps from them is torch's.
+    {"convolution": "tensor", "tensor_from": 0},
 ]
 
 
@@ -70,6 +72,7 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     direct = resolved["convolution"] == "direct"
     assert ("convolve<" in text, "torch.conv_transpose2d(" in text) == (direct, not direct)
     assert (f"constexpr int kBlockPixels = {resolved['block_pixels']};" in text) == direct
+    assert ("correlate<" in text) == (resolved["convolution"] == "tensor")
     assert ("normalise_groups<" in text) == (resolved["statistics"] == "one_kernel")
     reads_z_for_statistics = resolved["statistics"] == "two_kernels" and resolved["gelu"] == "pass"
     assert ("group_moments<" in text) == (reads_z_for_statistics and direct)
@@ -93,6 +96,9 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
         {"convolution": "direct", "depth": 16},
         {"convolution": "direct", "weight_channels": 32},
         {"convolution": "cudnn"},
+        {"convolution": "tensor", "statistics": "one_kernel"},
+        {"convolution": "tensor", "gelu": "epilogue"},
+        {"tensor_from": 0},
     ],
     ids=str,
 )
@@ -101,8 +107,8 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
         render_text(REPOSITORY, find_template(REPOSITORY, TEMPLATE), settings)
 
 
-def test_default_solution_leaves_the_convolution_to_torch() -> None:
-    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten_one_kernel"
+def test_default_solution_convolves_on_tensor_cores() -> None:
+    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "tensor"
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,9 @@ struct Shape {
   int64_t channels;
   int64_t groups;
   int64_t spatial;
+{% if pitched %}
+  int64_t pitch;  // from a row of x to the next, in memory
+{% endif %}
 };
 
 // Where gradients go; null where one is not wanted.

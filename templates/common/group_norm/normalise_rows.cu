@@ -5,7 +5,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     normalise_rows(const Element* x, {% if shifted %}Shift shift, {% endif %}const Weight* weight, const Weight* bias, const float* mean,
                    const float* rstd, int64_t rows, int64_t channels, int64_t channels_per_group, int64_t spatial,
-                   Parts tiles, Element* y) {
+                   {% if pitched %}int64_t pitch, {% endif %}Parts tiles, Element* y) {
   for (int64_t item = blockIdx.x; item < rows * tiles.count; item += gridDim.x) {
     const int64_t row = item / tiles.count;
     const int64_t begin = (item - row * tiles.count) * tiles.length;
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads)
     const Normalise normalise = { {%- if activated %}activate_of({% if shifted %}shift, {% endif %}channel), {% endif %}mean[group], rstd[group] * as_float(weight[channel]),
                                  as_float(bias[channel])};
     const int64_t offset = row * spatial + begin;
-    transform<kWidth>(x + offset, y + offset, length, normalise);
+    transform<kWidth>(x + {{ "row * pitch + begin" if pitched else "offset" }}, y + offset, length, normalise);
   }
 }
 
@@ -52,10 +52,10 @@ LaunchStatus launch_normalise(const Element* x, {% if shifted %}const Shift& shi
   const unsigned threads = threads_for(shape.spatial, kThreads);
   if (reads_as_vectors(x, shape.spatial) && reads_as_vectors(y, shape.spatial)) {
     normalise_rows<kVectorWidth><<<blocks, threads, 0, stream>>>(
-        x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, tiles, y);
+        x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels, channels_per_group, shape.spatial, {% if pitched %}shape.pitch, {% endif %}tiles, y);
   } else {
     normalise_rows<1><<<blocks, threads, 0, stream>>>(x, {% if shifted %}shift, {% endif %}weight, bias, mean, rstd, rows, shape.channels,
-                                                      channels_per_group, shape.spatial, tiles, y);
+                                                      channels_per_group, shape.spatial, {% if pitched %}shape.pitch, {% endif %}tiles, y);
   }
   return launched("normalise_rows");
 }

@@ -7,5 +7,5 @@ Shape shape_of(const Tensor& x, const Tensor& weight, int64_t groups) {
   STD_TORCH_CHECK(weight.dim() == 1 && weight.size(0) == channels, "weight must have ", channels, " elements");
   int64_t spatial = 1;
   for (int64_t axis = 2; axis < x.dim(); ++axis) spatial *= x.size(axis);
-  return {samples, channels, groups, spatial};
+  return {samples, channels, groups, spatial{{ ", spatial" if pitched else "" }}};
 }

@@ -1,6 +1,8 @@
 #ifdef TENSOR_CORES
 {% include "common/barriers.cuh" %}
 
+{% include "common/warpgroup.cuh" %}
+
 {% include "common/product/split/tensor_cores.cuh" %}
 
 {% include "common/product/split/tiles.cuh" %}

@@ -1,4 +1,4 @@
-// Hopper's instructions by name: clusters of blocks, bulk copies to several of them, products of tiles by a warpgroup.
+// Hopper's instructions by name: clusters of blocks, bulk copies to several of them, descriptors of tiles.
 
 // All threads of all blocks of the cluster.
 __device__ __forceinline__ void cluster_sync() {
@@ -37,33 +37,4 @@ __device__ __forceinline__ void bulk_share(void* to, const uint8_t* from, uint32
 // Rows of 128 swizzled bytes, eight of them 1024 bytes apart from the next eight; the address is in units of 16 bytes.
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
   return static_cast<uint64_t>(address >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Until no more than kLeft groups of products are under way.
-template <int kLeft>
-__device__ __forceinline__ void await_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
-}
-
-// sums (64, 128) = left (64, 16) times right (128, 16) transposed, plus the sums before if `keeps`; both operands in
-// shared memory, depth along memory.
-__device__ __forceinline__ void multiply_halves(float (&sums)[64], uint64_t left, uint64_t right, int keeps) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keeps;\n"
-      "setp.ne.b32 keeps, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-{% for first in range(0, 64, 16) %}
-      "{% for i in range(first, first + 16) %}%{{ i }}{{ ", " if i < 63 else "}, " }}{% endfor %}"
-{% endfor %}
-      "%64, %65, keeps, 1, 1, 0, 0;\n"
-      "}\n"
-{% for first in range(0, 64, 4) %}
-      {{ ": " if first == 0 else "  " }}{% for i in range(first, first + 4) %}"+f"(sums[{{ i }}]){{ ", " if i < 63 and i % 4 < 3 else ("," if i < 63 else "") }}{% endfor %}
-
-{% endfor %}
-      : "l"(left), "l"(right), "r"(keeps));
 }
