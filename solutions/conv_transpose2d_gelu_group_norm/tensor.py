@@ -2754,7 +2754,16 @@ class FusedFunction(torch.autograd.Function):
         wants_x, wants_weight, wants_bias, wants_norm_weight, wants_norm_bias = ctx.needs_input_grad[:5]
         if magnitudes is not None:
             gradients = OPERATORS.gradients(
-                dy.contiguous(), x, z, weight, bias, norm_weight, statistics, magnitudes, ctx.groups, *ctx.needs_input_grad[:5]
+                dy.contiguous(),
+                x,
+                z,
+                weight,
+                bias,
+                norm_weight,
+                statistics,
+                magnitudes,
+                ctx.groups,
+                *ctx.needs_input_grad[:5],
             )
             return *gradients, None, None, None
         dz, dnorm_weight, dnorm_bias, dbias = OPERATORS.backward(
