@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:4df623e8c51a38dbd47c13ccb0308727000d38d5e11a9642bbcd35a1b6cf55cf
+# digest: sha256:f7ddbc57851b60ec4b033347a5d401f605c435920be6be531b5e9f03d9d11241
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
