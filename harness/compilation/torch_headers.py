@@ -18,8 +18,9 @@ LEAN = Path(__file__).resolve().parent / "lean"
 #: The header that the stand-ins include for each translation unit, in a folder that the compiler
 #: searches, too.
 SELECTION = "lean_torch_selection.h"
-#: The macro that a selection defines if the unit needs the binding for Python.
+#: The macro that a selection defines if the unit needs the binding for Python, and its header.
 WITH_PYTHON = "LEAN_TORCH_WITH_PYTHON"
+BINDING = "lean_torch_binding.h"
 
 _REAL_ONLY = frozenset({"autograd", "nn", "jit", "optim", "serialize", "script", "Module", "custom_class"})
 
@@ -55,6 +56,8 @@ _PYTHON = frozenset(
         "THPVariable",
     }
 )
+#: The names of a binding that only gives functions to Python.
+_BOUND = frozenset({"PYBIND11_MODULE", "wrap_pybind_function"})
 #: ``torch::tensor`` takes torch's default dtype and ``at::tensor`` that of the elements, so only
 #: the original is right. ``std`` in a text means the standard library or a method.
 _NOT_OPERATORS = frozenset({"tensor", "std"})
@@ -104,6 +107,15 @@ def selection(names: Set[str], torch_root: Path) -> str:
     if names & _PYTHON:
         lines.append(f"#define {WITH_PYTHON}")
     return "\n".join([*lines, ""])
+
+
+def only_binds(names: Set[str]) -> bool:
+    """Tells whether a unit needs the binding for Python, and of it no more than to bind functions.
+
+    Args:
+        names: Every name in the author's text and in the generated binding.
+    """
+    return bool(names & _PYTHON) and names & _PYTHON <= _BOUND
 
 
 def lean_files() -> list[Path]:

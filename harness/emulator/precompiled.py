@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.compilation.torch_headers import LEAN, SELECTION, WITH_PYTHON
+from harness.compilation.torch_headers import BINDING, LEAN, SELECTION, WITH_PYTHON, only_binds, selection
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, Mode, TorchPaths, python_include
 from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, Unit, implicit_headers
 from harness.system.processes import OPEN_FILES
@@ -18,7 +18,6 @@ PRELUDE = "cuemu_prelude.h"
 _HOST = "host"
 #: Ends the names of headers that hold the prelude and nothing of torch's.
 _ALONE = "_prelude"
-_BINDING = "lean_torch_binding.h"
 
 
 def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[str]]:
@@ -31,21 +30,21 @@ def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[
     """
     if compiler.is_clang:
         return []
-    modes: dict[str, tuple[list[str], str, str]] = {
-        _HOST: (["-O0"], implicit_headers(CPP_HEADERS), f"#define {WITH_PYTHON}\n"),
-        "fast": (compiler.fast_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}", ""),
-        "check": (compiler.checked_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}", ""),
-        f"fast{_ALONE}": (compiler.fast_flags(), f"#include <{PRELUDE}>\n", ""),
-        f"check{_ALONE}": (compiler.checked_flags(), f"#include <{PRELUDE}>\n", ""),
+    modes = {
+        _HOST: (["-O0"], implicit_headers(CPP_HEADERS)),
+        "fast": (compiler.fast_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}"),
+        "check": (compiler.checked_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}"),
+        f"fast{_ALONE}": (compiler.fast_flags(), f"#include <{PRELUDE}>\n"),
+        f"check{_ALONE}": (compiler.checked_flags(), f"#include <{PRELUDE}>\n"),
     }
     found = []
-    for name, (flags, text, selected) in modes.items():
-        selection = folder / f"{name}.select"
-        selection.mkdir(parents=True)
-        (selection / SELECTION).write_text(selected, encoding="utf-8")
+    for name, (flags, text) in modes.items():
+        empty = folder / f"{name}.select"
+        empty.mkdir(parents=True)
+        (empty / SELECTION).touch()
         header = folder / f"{name}.h"
         header.write_text(text, encoding="utf-8")
-        places = [INCLUDE, INCLUDE_TORCH / "cuda", selection, LEAN]
+        places = [INCLUDE, INCLUDE_TORCH / "cuda", empty, LEAN]
         found.append(
             [
                 *compiler.command,
@@ -78,19 +77,34 @@ def prelude(mode: Mode, folder: Path | None) -> list[str]:
     return ["-include", PRELUDE if header is None or not header.is_file() else str(header)]
 
 
-def inclusion(unit: Unit, mode: Mode, folder: Path | None, selection: Path) -> list[str]:
+def select(unit: Unit, folder: Path, torch: TorchPaths) -> None:
+    """Writes the headers that the stand-ins for torch's headers include for a unit.
+
+    Args:
+        unit: The unit.
+        folder: The folder for them, which exists. The compiler must search it first.
+        torch: The place of torch's headers.
+    """
+    (folder / SELECTION).write_text(selection(unit.names, torch.root), encoding="utf-8")
+    if only_binds(unit.names):
+        # pybind11 takes g++ three times as long as all else in such a unit.
+        (folder / BINDING).write_text("#include <cuemu/binding.h>\n", encoding="utf-8")
+
+
+def inclusion(unit: Unit, mode: Mode, folder: Path | None, selected: Path) -> list[str]:
     """Returns the options that put a precompiled header in front of a unit; none if it may not begin so.
 
     Args:
         unit: The unit, which includes torch's headers through their stand-ins.
         mode: How kernels will run.
         folder: The folder of the headers; None if there is none.
-        selection: The header that adds what the unit names.
+        selected: The folder of the headers that add what the unit names.
     """
     first = CUDA_HEADERS if unit.is_cuda else CPP_HEADERS
     header = None if folder is None else folder / f"{mode if unit.is_cuda else _HOST}.h"
     # Behind headers of its own, a macro of the author's might change what torch's declare.
     if header is None or not unit.text.startswith(implicit_headers(first)) or not header.is_file():
         return []
-    binding = ["-include", str(LEAN / _BINDING)] if WITH_PYTHON in selection.read_text(encoding="utf-8") else []
-    return ["-include", str(header), "-include", str(selection), *binding]
+    names = [SELECTION, BINDING] if WITH_PYTHON in (selected / SELECTION).read_text(encoding="utf-8") else [SELECTION]
+    found = [next(path for path in (selected / name, LEAN / name) if path.is_file()) for name in names]
+    return ["-include", str(header), *(word for path in found for word in ("-include", str(path)))]

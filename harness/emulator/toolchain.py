@@ -23,14 +23,7 @@ from pathlib import Path
 from harness import package
 from harness.compilation.errors import BuildFailed, Unsupported
 from harness.compilation.old_torch import compat_files, compat_flags, removed_names
-from harness.compilation.torch_headers import (
-    LEAN,
-    SELECTION,
-    lean_files,
-    needs_real_headers,
-    selection,
-    uses_torch_headers,
-)
+from harness.compilation.torch_headers import LEAN, lean_files, needs_real_headers, uses_torch_headers
 from harness.emulator.compiler import (
     EMULATOR,
     INCLUDE,
@@ -45,7 +38,7 @@ from harness.emulator.compiler import (
 )
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion, prelude
+from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion, prelude, select
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, units
@@ -121,10 +114,10 @@ def build_runtime(cache_dir: Path, with_headers: bool = False) -> RuntimeLibrari
             precompiled = beside.submit(_precompile, compiler, torch, scratch) if lacks_headers() else None
             if lacks_libraries():
                 _compile_runtime(compiler, torch, scratch)
-                _publish_folder(scratch / "built", target)
+                _publish_folder(scratch / "built", target, libraries.torch)
             if precompiled is not None:
                 _drop_older_headers(cache_dir)
-                precompiled.result().rename(libraries.headers)
+                _publish_folder(precompiled.result(), libraries.headers, libraries.headers)
     except OSError as error:
         raise ToolchainError(f"The emulator could not be built in {cache_dir}: {error}.") from error
     return libraries
@@ -185,6 +178,8 @@ def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> lis
         [
             *common,
             *torch.include_flags,
+            "-isystem",
+            str(python_include()),
             "-Wl,-soname,libcuemu_torch.so",
             *map(str, for_torch),
             "-o",
@@ -195,6 +190,7 @@ def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> lis
             f"-L{torch.libraries}",
             "-lc10",
             "-ltorch_cpu",
+            "-ltorch_python",
             "-ldl",
             *compiler.link_flags,
         ],
@@ -236,12 +232,12 @@ def _drop_older_headers(cache_dir: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _publish_folder(built: Path, target: Path) -> None:
+def _publish_folder(built: Path, target: Path, proof: Path) -> None:
     try:
         built.rename(target)
     except OSError:
         # Another process was first. Its folder also appeared by a rename, so it is complete.
-        if not (target / "libcuemu_torch.so").is_file():
+        if not proof.exists():
             raise
 
 
@@ -445,9 +441,9 @@ class _Build:
         if not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"
             folder.mkdir(exist_ok=True)
-            (folder / SELECTION).write_text(selection(unit.names, self._torch.root), encoding="utf-8")
+            select(unit, folder, self._torch)
             arguments += [f"-I{folder}", f"-I{LEAN}"]
-            begun = inclusion(unit, self._mode, headers, folder / SELECTION)
+            begun = inclusion(unit, self._mode, headers, folder)
             arguments += begun
         arguments += self._torch.include_flags
         if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
@@ -486,14 +482,9 @@ class _Build:
         )
         # A second build of one name in the same process must not bind to the first one's symbols.
         command += ["-Wl,-Bsymbolic", *map(str, objects), "-o", str(built), f"-L{self._torch.libraries}"]
-        command += [
-            "-lc10",
-            "-ltorch_cpu",
-            "-ltorch",
-            "-ltorch_python",
-            *self._compiler.link_flags,
-            *linker_flags(self._sources.extra_ldflags),
-        ]
+        # The process that loads it has loaded the runtime for all to see, and so torch's libraries,
+        # which take the linker longer to read than all else.
+        command += [*self._compiler.link_flags, *linker_flags(self._sources.extra_ldflags)]
         (finished,) = run_together([command], self._scratch)
         if finished.status != 0:
             self._raise([finished])

@@ -15,6 +15,7 @@ from torch.utils import cpp_extension
 
 from harness.compilation.cuda import CudaLoader
 from harness.compilation.errors import BuildFailed
+from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HONEST = REPOSITORY / "tests" / "faults" / "group_norm.py"
@@ -34,7 +35,7 @@ def environment(home: Path, scratch: Path) -> dict[str, str]:
 
 
 def start(device: str, home: Path, scratch: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return fork_server.popen(
         command(device),
         cwd=REPOSITORY,
         env=environment(home, scratch),

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import fork_server
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _RUN_SOLUTION = """
@@ -24,8 +26,11 @@ from harness.emulator.toolchain import build_runtime
 solution, out_dir, cache_dir = map(pathlib.Path, sys.argv[1:])
 events = []
 cached = {path.stem: path for path in out_dir.glob("*.so")}
-loader = InlineLoader(solution, solution.read_text(), cached, out_dir, lambda *event: events.append(event))
-session = EmulatorSession(build_runtime(cache_dir))
+runtime = build_runtime(cache_dir, with_headers=True)
+loader = InlineLoader(
+    solution, solution.read_text(), cached, out_dir, lambda *event: events.append(event), headers=runtime.headers
+)
+session = EmulatorSession(runtime)
 torch.utils.cpp_extension.load_inline = loader.load_inline
 torch.utils.cpp_extension.load = loader.load
 answer = {"events": events}
@@ -45,7 +50,7 @@ print(json.dumps(answer))
 
 def start_python(code: str, *arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     """Starts Python on a text, with the repository importable."""
-    return subprocess.Popen(
+    return fork_server.popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         stdout=subprocess.PIPE,

@@ -135,3 +135,23 @@ def test_only_the_newest_runtime_keeps_its_headers(
     assert build_runtime(tmp_path, with_headers=True).headers == mine / "headers"
     kept = {path.parent.parent.name for path in tmp_path.glob("runtime-*/headers/*.gch")}
     assert kept == {"runtime-2", mine.name}
+
+
+def test_headers_that_another_process_has_precompiled_meanwhile_are_taken(
+    shared_emulator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = build_runtime(shared_emulator)
+    mine = tmp_path / known.core.parent.name
+    mine.mkdir()
+    for library in (known.core, known.torch):
+        shutil.copy(library, mine / library.name)
+
+    def precompiled(compiler: object, torch: object, scratch: Path) -> Path:
+        for folder in (mine, scratch):
+            (folder / "headers").mkdir()
+            (folder / "headers" / "fast.h.gch").write_text(folder.name)
+        return scratch / "headers"
+
+    monkeypatch.setattr(toolchain, "_precompile", precompiled)  # which takes a minute
+    headers = build_runtime(tmp_path, with_headers=True).headers
+    assert (headers / "fast.h.gch").read_text() == mine.name
