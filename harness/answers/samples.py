@@ -69,6 +69,12 @@ def read_samples(path: Path) -> Iterator[Sample]:
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
 
 
+def level_of(folder: str) -> int | None:
+    """Returns the level that a folder's name says, as ``level1`` or ``level_1``; None if it says none."""
+    found = _LEVEL.fullmatch(folder)
+    return int(found[1]) if found else None
+
+
 def _in_order(path: Path) -> list[tuple[int, int, str]]:
     """Returns a key that sorts 2_x before 10_x."""
     parts = re.split(r"(\d+)", str(path))
@@ -106,8 +112,7 @@ def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sam
         problem = folders.pop() if folders else stem
     level = None
     for position, name in enumerate(folders):
-        if found := _LEVEL.fullmatch(name):
-            level = int(found[1])
+        if (level := level_of(name)) is not None:
             del folders[position]
             break
     return Sample(problem, level, "/".join(folders), number, where, answer)

@@ -135,11 +135,15 @@ def test_what_holds_no_answers_is_an_error(tmp_path: Path) -> None:
         ("1", 1, "level1/1_A.py"),
         ("1", 2, "level2/1_B.py"),
         ("same", 2, "level2/same.py"),
+        ("7", 3, "level_3/7_C.py"),
+        ("task_7", 3, "level_3/7_C.py"),
+        ("problem_019", 1, "level1/19_ReLU.py"),
+        ("task_8", None, "level_3/task_8.py"),
     ],
 )
 def test_a_problem_is_found_by_name_and_by_number(tmp_path: Path, name: str, level: int | None, found: str) -> None:
     write(tmp_path, "level1/19_ReLU.py", "level1/1_A.py", "level2/1_B.py", "level1/same.py", text=PROBLEM)
-    write(tmp_path, "level2/same.py", text=PROBLEM)
+    write(tmp_path, "level2/same.py", "level_3/7_C.py", "level_3/task_8.py", "level_3/8_D.py", text=PROBLEM)
     assert ProblemSet(tmp_path).find(name, level).path == tmp_path / found
 
 
@@ -149,6 +153,9 @@ def test_a_problem_is_found_by_name_and_by_number(tmp_path: Path, name: str, lev
         ("1", None, "may be"),
         ("2", None, "no problem '2'"),
         ("²", None, "no problem"),
+        ("task_²", None, "no problem"),
+        ("task_2", 1, "no problem 'task_2' of level 1"),
+        ("mytask_1", 1, "no problem"),
         ("1" * 5000, None, "no problem"),
         ("19_ReLU", 2, "of level 2"),
         ("19_RelU_", None, "mean"),

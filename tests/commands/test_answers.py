@@ -56,7 +56,8 @@ def test_from_a_folder_to_scores(harness: Callable[..., Any], answers: Path, tmp
     command = ("evaluate", "--answers", answers.parent, "--problem", tmp_path / "problems", "--device", "cpu")
     ran = harness(*command, "--json")
     assert ran.code == 2  # an answer has no problem
-    assert "no problem '7' of level 2" in ran.err
+    assert f"{answers / 'level_2_problem_7_sample_0_kernel.py'}: no problem '7' of level 2" in ran.err
+    assert "1 of 4 answers have no problem" in ran.err
     assert "judged in a smaller case" in ran.err
     found = {row["solution"]: row for row in ran.rows}
     assert {name: row["status"] for name, row in found.items()} == {
