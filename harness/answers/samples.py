@@ -22,6 +22,7 @@ from harness.system.text import one_line
 #: Suffixes of files that hold an answer. Others in a folder are left out.
 SUFFIXES = (".txt", ".md", ".py")
 MOST_MODEL_CHARACTERS = 200
+MOST_LINE_BYTES = 2 * MAX_SOURCE_BYTES
 #: The names that KernelBench gives to answers in ``runs/``.
 _KERNELBENCH = re.compile(
     r"level_(?P<level>[0-9]{1,9})_problem_(?P<problem>[0-9]{1,9})_sample_(?P<sample>[0-9]{1,18})(_kernel)?"
@@ -120,7 +121,9 @@ def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sam
 
 def _of_lines(path: Path, shown: str) -> Iterator[Sample]:
     with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(2 * MAX_SOURCE_BYTES), b""), start=1):
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), start=1):
+            if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
+                raise UsageError(f"{shown}:{number}: the line has {MOST_LINE_BYTES:,} bytes or more, which is the limit")
             if line.strip():
                 yield _of_line(line, f"{shown}:{number}")
 

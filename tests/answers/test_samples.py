@@ -10,8 +10,9 @@ import pytest
 
 from harness.answers.problem_set import ProblemSet
 from harness.answers.reading import RawAnswer
-from harness.answers.samples import Sample, read_samples
+from harness.answers.samples import MOST_LINE_BYTES, Sample, read_samples
 from harness.errors import AnswerError, UsageError
+from harness.system.files import MAX_SOURCE_BYTES
 
 CODE = "class ModelNew: pass\n"
 PROBLEM = "class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
@@ -114,6 +115,16 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     with pytest.raises(UsageError, match=r"answers\.jsonl:2") as raised:
         list(read_samples(path))
     assert words in str(raised.value)
+
+
+def test_a_line_beyond_the_limit_is_told_from_a_long_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    long = '{"problem": "a", "completion": "' + "x" * (MAX_SOURCE_BYTES + 1) + '"}\n'
+    path.write_text(long + "{" + " " * MOST_LINE_BYTES + "}\n")
+    samples = read_samples(path)
+    assert "is the limit" in str(next(samples).answer)
+    with pytest.raises(UsageError, match=r"answers\.jsonl:2: the line has 33,554,432 bytes or more"):
+        next(samples)
 
 
 def test_what_holds_no_answers_is_an_error(tmp_path: Path) -> None:
