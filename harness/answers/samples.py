@@ -123,7 +123,7 @@ def _of_lines(path: Path, shown: str) -> Iterator[Sample]:
     with path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), start=1):
             if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
-                raise UsageError(f"{shown}:{number}: the line has {MOST_LINE_BYTES:,} bytes or more, which is the limit")
+                raise UsageError(f"{shown}:{number}: the line has {MOST_LINE_BYTES:,} bytes or more, the limit")
             if line.strip():
                 yield _of_line(line, f"{shown}:{number}")
 
