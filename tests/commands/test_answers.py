@@ -99,6 +99,10 @@ def test_a_second_time_the_store_answers_and_the_scores_are_whole(
     for ran in (first, second):
         (total,) = [line for line in ran.out.splitlines() if line.startswith("all ")]
         assert total.split()[1:6] == ["2", "1", "3", "1", "0"]
+    _, *runs = harness("list", "runs", HARNESS_HOME=str(own_home)).out.splitlines()
+    assert len(runs) == 1  # the second judged nothing
+    scored = harness("scores", runs[0].split()[0], HARNESS_HOME=str(own_home))
+    assert "note: a run holds what it judged itself" in scored.err
 
 
 def test_two_answers_of_one_number_are_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:
