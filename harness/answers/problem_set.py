@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.answers.samples import level_of
+from harness.answers.samples import is_hidden, level_of
 from harness.errors import UsageError, nearest
 from harness.project.problems import Problem, read_problem
 from harness.system.files import is_file
@@ -27,7 +27,9 @@ class ProblemSet:
         self._paths = (
             [folder]
             if self._is_single
-            else sorted(one for one in folder.rglob("*.py") if one.stem != "__init__" and not one.name.startswith("."))
+            else sorted(
+                one for one in folder.rglob("*.py") if one.stem != "__init__" and not is_hidden(one.relative_to(folder))
+            )
         )
         self._folder = folder
         self._read: dict[Path, Problem] = {}

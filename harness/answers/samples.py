@@ -61,13 +61,19 @@ def read_samples(path: Path) -> Iterator[Sample]:
     """
     shown = one_line(str(path))
     if path.is_dir():
-        files = [one for one in sorted(path.rglob("*"), key=_in_order) if one.suffix in SUFFIXES and not one.is_dir()]
+        inside = (one for one in sorted(path.rglob("*"), key=_in_order) if not is_hidden(one.relative_to(path)))
+        files = [one for one in inside if one.suffix in SUFFIXES and not one.is_dir()]
         if not files:
             raise UsageError(f"{shown} holds no answers: files that end in {', '.join(SUFFIXES)}, in any subfolder")
         return (_of_file(file, file.relative_to(path)) for file in files)
     if path.suffix == ".jsonl" and is_file(path):
         return _of_lines(path, shown)
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
+
+
+def is_hidden(inside: PurePath) -> bool:
+    """Returns whether a part of a path begins with a dot, as in ``.git`` and ``.ipynb_checkpoints``."""
+    return any(part.startswith(".") for part in inside.parts)
 
 
 def level_of(folder: str) -> int | None:

@@ -117,6 +117,17 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     assert words in str(raised.value)
 
 
+def test_hidden_files_are_no_answers_and_no_problems(tmp_path: Path) -> None:
+    around = tmp_path / ".runs"  # what is above the folder does not count
+    write(around, "m/.git/1_A.txt", "m/.ipynb_checkpoints/1_A-checkpoint.py", "m/.1_A.py", "m/1_A.py", text=CODE)
+    assert [one.where for one in read_samples(around)] == [str(around / "m" / "1_A.py")]
+    write(around, "p/.ipynb_checkpoints/1_A-checkpoint.py", "p/.venv/lib/1_B.py", "p/1_A.py", text=PROBLEM)
+    assert ProblemSet(around / "p").find("1", None).path == around / "p" / "1_A.py"
+    (around / "m" / "1_A.py").unlink()
+    with pytest.raises(UsageError, match="holds no answers"):
+        read_samples(around / "m")
+
+
 def test_a_line_beyond_the_limit_is_told_from_a_long_answer(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     long = '{"problem": "a", "completion": "' + "x" * (MAX_SOURCE_BYTES + 1) + '"}\n'
