@@ -28,6 +28,6 @@ def print_groups(groups: Sequence[Group]) -> None:
         for direction in one.leads:
             console.print(escape(one_line(lead_text(one, direction))))
         if not one.leads:
-            console.print("no winner: two that passed have no measured speed")
+            console.print("no winner: that takes two that passed and have a measured speed")
         for note in one.notes:
             console.print(escape(one_line(f"note: {note}")))
