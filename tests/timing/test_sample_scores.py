@@ -209,3 +209,13 @@ def test_a_narrow_terminal_breaks_no_name_and_no_number(monkeypatch: pytest.Monk
         tables.append([line.rstrip() for line in stream.getvalue().splitlines() if "level1" in line])
     assert tables[0] == tables[1]
     assert "100.0 %  100.0 %  100.0 %" in tables[0][0]
+
+
+def test_samples_that_this_machine_cannot_run_are_counted_in_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = record("m/level1/1_A/sample_0", WRONG)
+    print_sample_scores([wrong])
+    assert "not judged" not in capsys.readouterr().out
+    print_sample_scores([wrong, record("m/level1/1_A/sample_1", Status.UNSUPPORTED)])
+    assert "unsupported on this machine, not judged, and not counted as correct: 1 of 2 samples" in " ".join(
+        capsys.readouterr().out.split()
+    )
