@@ -88,6 +88,23 @@ MAX_COMPARED_CHARACTERS, MAX_COMPARED_NAMES = 200, 1000
 MAX_LISTED_NAMES = 30
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns the end of an "unknown name" message that asks about the nearest known name.
+
+    Args:
+        name: The name that the user wrote.
+        known: The valid names.
+
+    Returns:
+        A question with a leading space, or an empty string if no name is similar.
+    """
+    if len(name) > MAX_COMPARED_CHARACTERS:
+        return ""
+    comparable = [one for one in sorted(known) if len(one) <= MAX_COMPARED_CHARACTERS][:MAX_COMPARED_NAMES]
+    near = difflib.get_close_matches(name, comparable, n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns the end of an "unknown name" message: the nearest known name, or some names.
 
@@ -101,11 +118,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return ""
-    comparable = [one for one in names if len(one) <= MAX_COMPARED_CHARACTERS][:MAX_COMPARED_NAMES]
-    near = []
-    if len(name) <= MAX_COMPARED_CHARACTERS:
-        near = difflib.get_close_matches(name, comparable, n=1, cutoff=0.6)
-    if near:
-        return f" Did you mean {near[0]!r}?"
+    if near := nearest(name, names):
+        return near
     rest = f", and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
     return f" Known: {', '.join(names[:MAX_LISTED_NAMES])}{rest}."

@@ -63,7 +63,7 @@ def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_pat
             assert "3 passed, 0 failed" in ran.out
         elif words[0] == "compare":
             assert "my_op/narrow" in ran.out
-            assert "no winner: two that passed have no measured speed" in ran.out
+            assert "no winner: that takes two that passed and have a measured speed" in ran.out
     text = (tmp_path / "report.html").read_text()
     assert "3 of 3 candidates passed" in text
 

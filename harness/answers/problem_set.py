@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.errors import UsageError, suggestion
+from harness.answers.samples import is_hidden, level_of
+from harness.errors import UsageError, nearest
 from harness.project.problems import Problem, read_problem
 from harness.system.files import is_file
 from harness.system.text import one_line
@@ -26,7 +27,9 @@ class ProblemSet:
         self._paths = (
             [folder]
             if self._is_single
-            else sorted(one for one in folder.rglob("*.py") if one.stem != "__init__" and not one.name.startswith("."))
+            else sorted(
+                one for one in folder.rglob("*.py") if one.stem != "__init__" and not is_hidden(one.relative_to(folder))
+            )
         )
         self._folder = folder
         self._read: dict[Path, Problem] = {}
@@ -38,8 +41,9 @@ class ProblemSet:
 
         Args:
             name: The problem's file name with or without folders and suffix, or its number: the one
-                that its file name begins with.
-            level: Number of the level, whose folder is ``level1`` for 1; None for any.
+                that its file name begins with. ``task_19`` and ``problem_19`` are numbers, too.
+            level: Number of the level, whose folder is ``level1`` or ``level_1`` for 1; None for
+                any.
 
         Raises:
             UsageError: No problem or more than one has that name.
@@ -49,15 +53,15 @@ class ProblemSet:
             return self._known(self._folder)
         wanted = name.removesuffix(".py").casefold().replace("\\", "/")
         stem = wanted.rpartition("/")[2]
-        fits = [one for one in self._paths if level is None or one.parent.name.casefold() == f"level{level}"]
+        fits = [one for one in self._paths if level is None or level_of(one.absolute().parent.name) == level]
         found = [one for one in fits if one.stem.casefold() == stem]
-        if not found and re.fullmatch("[0-9]{1,9}", stem):
-            found = [one for one in fits if re.match(rf"0*{int(stem)}(_|$)", one.stem)]
+        if not found and (number := re.fullmatch(r"(?:(?:task|problem)[_-]?)?([0-9]{1,9})", stem)):
+            found = [one for one in fits if re.match(rf"0*{int(number[1])}(_|$)", one.stem)]
         if "/" in wanted and len(found) > 1:
             found = [one for one in found if str(one.with_suffix("")).casefold().endswith(f"/{wanted}")]
         of_level = "" if level is None else f" of level {level}"
         if not found:
-            hint = suggestion(name, [one.stem for one in fits])
+            hint = nearest(name, [one.stem for one in fits])
             raise UsageError(f"no problem {name!r}{of_level} in {one_line(str(self._folder))}.{hint}")
         if len(found) > 1:
             several = ", ".join(one_line(str(one.relative_to(self._folder))) for one in found[:4])

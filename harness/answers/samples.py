@@ -22,6 +22,7 @@ from harness.system.text import one_line
 #: Suffixes of files that hold an answer. Others in a folder are left out.
 SUFFIXES = (".txt", ".md", ".py")
 MOST_MODEL_CHARACTERS = 200
+MOST_LINE_BYTES = 2 * MAX_SOURCE_BYTES
 #: The names that KernelBench gives to answers in ``runs/``.
 _KERNELBENCH = re.compile(
     r"level_(?P<level>[0-9]{1,9})_problem_(?P<problem>[0-9]{1,9})_sample_(?P<sample>[0-9]{1,18})(_kernel)?"
@@ -60,13 +61,25 @@ def read_samples(path: Path) -> Iterator[Sample]:
     """
     shown = one_line(str(path))
     if path.is_dir():
-        files = [one for one in sorted(path.rglob("*"), key=_in_order) if one.suffix in SUFFIXES and not one.is_dir()]
+        inside = (one for one in sorted(path.rglob("*"), key=_in_order) if not is_hidden(one.relative_to(path)))
+        files = [one for one in inside if one.suffix in SUFFIXES and not one.is_dir()]
         if not files:
             raise UsageError(f"{shown} holds no answers: files that end in {', '.join(SUFFIXES)}, in any subfolder")
         return (_of_file(file, file.relative_to(path)) for file in files)
     if path.suffix == ".jsonl" and is_file(path):
         return _of_lines(path, shown)
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
+
+
+def is_hidden(inside: PurePath) -> bool:
+    """Returns whether a part of a path begins with a dot, as in ``.git`` and ``.ipynb_checkpoints``."""
+    return any(part.startswith(".") for part in inside.parts)
+
+
+def level_of(folder: str) -> int | None:
+    """Returns the level that a folder's name says, as ``level1`` or ``level_1``; None if it says none."""
+    found = _LEVEL.fullmatch(folder)
+    return int(found[1]) if found else None
 
 
 def _in_order(path: Path) -> list[tuple[int, int, str]]:
@@ -106,8 +119,7 @@ def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sam
         problem = folders.pop() if folders else stem
     level = None
     for position, name in enumerate(folders):
-        if found := _LEVEL.fullmatch(name):
-            level = int(found[1])
+        if (level := level_of(name)) is not None:
             del folders[position]
             break
     return Sample(problem, level, "/".join(folders), number, where, answer)
@@ -115,7 +127,9 @@ def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sam
 
 def _of_lines(path: Path, shown: str) -> Iterator[Sample]:
     with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(2 * MAX_SOURCE_BYTES), b""), start=1):
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), start=1):
+            if len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):
+                raise UsageError(f"{shown}:{number}: the line has {MOST_LINE_BYTES:,} bytes or more, the limit")
             if line.strip():
                 yield _of_line(line, f"{shown}:{number}")
 

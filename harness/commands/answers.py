@@ -41,13 +41,14 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
     found: dict[str, Candidate] = {}
     places: dict[str, str] = {}
     numbers: Counter[tuple[str, Path]] = Counter()
-    has_strays = False
+    answered = strays = 0
     for sample in read_samples(answers):
+        answered += 1
         try:
             problem = known.find(sample.problem, sample.level)
         except (UsageError, ProblemError) as error:
-            print(f"error: {printable(str(error))}", file=sys.stderr)
-            has_strays = True
+            print(f"error: {sample.where}: {printable(str(error))}", file=sys.stderr)
+            strays += 1
             continue
         level = problem.path.parent.name if problems not in (problem.path, problem.path.parent) else ""
         number = sample.number
@@ -62,7 +63,10 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
         file = folder / f"{len(found)}.py"
         file.write_text(_code(sample, problem), encoding="utf-8", errors="surrogatepass")
         found[name] = Candidate(problem, read_solution(file, name))
-    return list(found.values()), has_strays
+    if strays:
+        words = f"{strays} of {answered} answers have no problem and are not judged"
+        print(f"error: {words}; docs/score-answers.md says how a path names a problem", file=sys.stderr)
+    return list(found.values()), strays > 0
 
 
 def problems_of(root: Path, name: str | None) -> Path:

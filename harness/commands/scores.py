@@ -33,7 +33,8 @@ def command(
     """Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.
 
     RESULTS is a file that `evaluate --answers --json` or `export --jsonl` wrote, RUN the name of a
-    run (see `list runs`). Scores are by model and by level, the folder of the problem's file.
+    run (see `list runs`). A run holds what it judged itself: answers that the store gave, also to a
+    second copy of a text, are in RESULTS alone. Scores are by model and by level, the folder of the problem's file.
     Solutions that are no samples of answers count as samples of their problem.
 
     \b
@@ -73,6 +74,8 @@ def _records(name: str, home: str | None) -> list[EvaluationRecord]:
         found = list(store.of_run(name))
     if not found:
         raise UsageError(f"{printable(name)} is no results file, and no run that `python -m harness list runs` names")
+    words = "answers from the store, also to copies of a text, are missing here; a file of --json has them"
+    click.echo(f"note: a run holds what it judged itself: {words}", err=True)
     return found
 
 

@@ -278,4 +278,7 @@ def _source_file(name: str, path: str) -> SourceFile:
     try:
         return SourceFile(Path(path), Path(path).read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError as error:
-        raise BuildFailed(f"load({name!r}): the source file {path} cannot be read: {error.strerror}.") from error
+        raise BuildFailed(
+            f"load({name!r}): the source file {path} cannot be read: {error.strerror}. A solution is one file: it "
+            "writes that file itself, or uses load_inline."
+        ) from error

@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 from rich.console import Console
+from rich.table import Table
 
 #: Columns where nobody reads on a screen. A program that reads the output wants whole lines.
 _UNLIMITED = 100_000
@@ -24,3 +25,12 @@ def open_console(stream: TextIO | None = None) -> Console:
     file = stream or sys.stdout
     size = shutil.get_terminal_size()
     return Console(file=file, highlight=False, width=size.columns if file.isatty() else _UNLIMITED, height=size.lines)
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """Prints a table without breaking a cell. A narrow terminal wraps the lines itself."""
+    width, console.width = console.width, _UNLIMITED
+    try:
+        console.print(table)
+    finally:
+        console.width = width

@@ -91,8 +91,9 @@ def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None
         print_table(console, speed, [_speeds(one, direction) for one, direction in timed])
     for note in (*NOTES[: 1 + bool(timed)], *_conditions(scores)):
         console.print(escape(note))
-    if interpreted := sum(any(record.status is Status.INTERPRETED for record in one.records) for one in results):
-        console.print(f"interpreted, not judged, and not counted as correct: {interpreted} of {len(results)} samples")
+    for status, words in _UNJUDGED.items():
+        if found := sum(any(record.status is status for record in one.records) for one in results):
+            console.print(f"{words}, not judged, and not counted as correct: {found} of {len(results)} samples")
 
 
 def _without_repetitions(scores: Sequence[SampleScore]) -> list[SampleScore]:
@@ -115,6 +116,8 @@ def _conditions(scores: Iterable[SampleScore]) -> Iterator[str]:
         yield f"{counting}: {_COUNTED[counting]}; precision {precision}; {speed}"
 
 
+#: Statuses that are no verdict on a sample, in words.
+_UNJUDGED = {Status.INTERPRETED: "interpreted", Status.UNSUPPORTED: "unsupported on this machine"}
 #: What a sample must be to count as correct.
 _COUNTED = {
     Counting.PASSED: "correct if it passed",

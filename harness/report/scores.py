@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.report.comparison import WORDS
-from harness.report.console import open_console
+from harness.report.console import open_console, print_whole
 from harness.system.text import one_line
 from harness.timing.scores import GRID, FastShare, Score
 from harness.timing.statistics import Interval
@@ -72,10 +72,10 @@ def print_table(console: Console, header: Sequence[str], rows: Iterable[Sequence
     """Prints a table, whose first column is aligned to the left, and an empty line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for position, name in enumerate(header):
-        table.add_column(escape(name), overflow="fold", justify="right" if position else "left")
+        table.add_column(escape(name), justify="right" if position else "left")
     for row in rows:
         table.add_row(*(escape(one_line(cell)) for cell in row))
-    console.print(table)
+    print_whole(console, table)
     console.print()
 
 

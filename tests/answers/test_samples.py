@@ -10,8 +10,9 @@ import pytest
 
 from harness.answers.problem_set import ProblemSet
 from harness.answers.reading import RawAnswer
-from harness.answers.samples import Sample, read_samples
+from harness.answers.samples import MOST_LINE_BYTES, Sample, read_samples
 from harness.errors import AnswerError, UsageError
+from harness.system.files import MAX_SOURCE_BYTES
 
 CODE = "class ModelNew: pass\n"
 PROBLEM = "class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
@@ -116,6 +117,27 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     assert words in str(raised.value)
 
 
+def test_hidden_files_are_no_answers_and_no_problems(tmp_path: Path) -> None:
+    around = tmp_path / ".runs"  # what is above the folder does not count
+    write(around, "m/.git/1_A.txt", "m/.ipynb_checkpoints/1_A-checkpoint.py", "m/.1_A.py", "m/1_A.py", text=CODE)
+    assert [one.where for one in read_samples(around)] == [str(around / "m" / "1_A.py")]
+    write(around, "p/.ipynb_checkpoints/1_A-checkpoint.py", "p/.venv/lib/1_B.py", "p/1_A.py", text=PROBLEM)
+    assert ProblemSet(around / "p").find("1", None).path == around / "p" / "1_A.py"
+    (around / "m" / "1_A.py").unlink()
+    with pytest.raises(UsageError, match="holds no answers"):
+        read_samples(around / "m")
+
+
+def test_a_line_beyond_the_limit_is_told_from_a_long_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    long = '{"problem": "a", "completion": "' + "x" * (MAX_SOURCE_BYTES + 1) + '"}\n'
+    path.write_text(long + "{" + " " * MOST_LINE_BYTES + "}\n")
+    samples = read_samples(path)
+    assert "is the limit" in str(next(samples).answer)
+    with pytest.raises(UsageError, match=r"answers\.jsonl:2: the line has 33,554,432 bytes or more"):
+        next(samples)
+
+
 def test_what_holds_no_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no answers"):
         list(read_samples(tmp_path))
@@ -135,11 +157,15 @@ def test_what_holds_no_answers_is_an_error(tmp_path: Path) -> None:
         ("1", 1, "level1/1_A.py"),
         ("1", 2, "level2/1_B.py"),
         ("same", 2, "level2/same.py"),
+        ("7", 3, "level_3/7_C.py"),
+        ("task_7", 3, "level_3/7_C.py"),
+        ("problem_019", 1, "level1/19_ReLU.py"),
+        ("task_8", None, "level_3/task_8.py"),
     ],
 )
 def test_a_problem_is_found_by_name_and_by_number(tmp_path: Path, name: str, level: int | None, found: str) -> None:
     write(tmp_path, "level1/19_ReLU.py", "level1/1_A.py", "level2/1_B.py", "level1/same.py", text=PROBLEM)
-    write(tmp_path, "level2/same.py", text=PROBLEM)
+    write(tmp_path, "level2/same.py", "level_3/7_C.py", "level_3/task_8.py", "level_3/8_D.py", text=PROBLEM)
     assert ProblemSet(tmp_path).find(name, level).path == tmp_path / found
 
 
@@ -149,6 +175,9 @@ def test_a_problem_is_found_by_name_and_by_number(tmp_path: Path, name: str, lev
         ("1", None, "may be"),
         ("2", None, "no problem '2'"),
         ("²", None, "no problem"),
+        ("task_²", None, "no problem"),
+        ("task_2", 1, "no problem 'task_2' of level 1"),
+        ("mytask_1", 1, "no problem"),
         ("1" * 5000, None, "no problem"),
         ("19_ReLU", 2, "of level 2"),
         ("19_RelU_", None, "mean"),

@@ -56,7 +56,8 @@ def test_from_a_folder_to_scores(harness: Callable[..., Any], answers: Path, tmp
     command = ("evaluate", "--answers", answers.parent, "--problem", tmp_path / "problems", "--device", "cpu")
     ran = harness(*command, "--json")
     assert ran.code == 2  # an answer has no problem
-    assert "no problem '7' of level 2" in ran.err
+    assert f"{answers / 'level_2_problem_7_sample_0_kernel.py'}: no problem '7' of level 2" in ran.err
+    assert "1 of 4 answers have no problem" in ran.err
     assert "judged in a smaller case" in ran.err
     found = {row["solution"]: row for row in ran.rows}
     assert {name: row["status"] for name, row in found.items()} == {
@@ -98,6 +99,10 @@ def test_a_second_time_the_store_answers_and_the_scores_are_whole(
     for ran in (first, second):
         (total,) = [line for line in ran.out.splitlines() if line.startswith("all ")]
         assert total.split()[1:6] == ["2", "1", "3", "1", "0"]
+    _, *runs = harness("list", "runs", HARNESS_HOME=str(own_home)).out.splitlines()
+    assert len(runs) == 1  # the second judged nothing
+    scored = harness("scores", runs[0].split()[0], HARNESS_HOME=str(own_home))
+    assert "note: a run holds what it judged itself" in scored.err
 
 
 def test_two_answers_of_one_number_are_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:

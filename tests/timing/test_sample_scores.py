@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -188,3 +189,33 @@ def test_each_score_says_what_it_is_over_and_how_it_was_measured(capsys: pytest.
     assert "problems: those with a judged answer" in told
     (untimed, _) = as_json([replace(record("m/level1/1_A/sample_0"), device="cpu")])
     assert untimed["clock"] is None
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """A terminal."""
+        return True
+
+
+def test_a_narrow_terminal_breaks_no_name_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [record(f"a_model_with_a_name/level1/19_ReLU/sample_{number}", speedup=1.5) for number in range(10)]
+    tables = []
+    for width in ("40", "400"):
+        monkeypatch.setenv("COLUMNS", width)
+        stream = Terminal()
+        print_sample_scores(records, stream)
+        tables.append([line.rstrip() for line in stream.getvalue().splitlines() if "level1" in line])
+    assert tables[0] == tables[1]
+    assert "100.0 %  100.0 %  100.0 %" in tables[0][0]
+
+
+def test_samples_that_this_machine_cannot_run_are_counted_in_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = record("m/level1/1_A/sample_0", WRONG)
+    print_sample_scores([wrong])
+    assert "not judged" not in capsys.readouterr().out
+    print_sample_scores([wrong, record("m/level1/1_A/sample_1", Status.UNSUPPORTED)])
+    assert "unsupported on this machine, not judged, and not counted as correct: 1 of 2 samples" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -201,7 +201,11 @@ def _constructed(problem: Problem, module: ProblemModule, args: list[Any]) -> An
     try:
         return module.model(*copy.deepcopy(args))
     except Exception as error:
-        raise failure(problem, "Model(*get_init_inputs())", error) from error
+        told = failure(problem, "Model(*get_init_inputs())", error)
+        if [type(one) for one in args] == [list, dict]:
+            words = "get_init_inputs() returned a list and a dict, which are two arguments"
+            raise ProblemError(f"{told}; {words}; return [*list, *dict.values()]") from error
+        raise told from error
 
 
 def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torch.device = CPU) -> list[Any]:
@@ -219,7 +223,25 @@ def draw_inputs(problem: Problem, module: ProblemModule, seed: int, device: torc
             raise failure(problem, "get_inputs()", error) from error
     if not isinstance(inputs, list | tuple):
         raise ProblemError(f"{problem.path}: get_inputs() returned {type(inputs).__name__}, not a list")
+    for number, value in enumerate(inputs):
+        if words := _not_passable(value):
+            raise ProblemError(f"{problem.path}: input {number} of get_inputs() is {words}")
     return [value.to(device) if isinstance(value, torch.Tensor) else value for value in inputs]
+
+
+def _not_passable(value: Any) -> str:
+    """Say why an input cannot cross to a candidate as a tensor; an empty text if it can."""
+    if not isinstance(value, torch.Tensor):
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+        if any(isinstance(one, torch.Tensor) or _not_passable(one) for one in inner):
+            return f"a {type(value).__name__} that holds tensors; pass each tensor as an input of its own"
+        return ""
+    if value.layout is not torch.strided or value.is_quantized:
+        kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        return f"a {kind} tensor, but candidates get dense ones alone; build it in Model's forward"
+    if value.is_floating_point() and value.itemsize == 1:
+        return f"{value.dtype}, which torch computes nothing with; pass uint8, and call view({value.dtype}) in forward"
+    return ""
 
 
 #: An RMS from 2^-3 to 2^3 is near 1; of float32's powers of two those up to 2^120 are used.
