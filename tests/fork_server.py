@@ -171,7 +171,7 @@ def _serve(ours: socket.socket) -> None:
     while True:
         kind, descriptors, _, _ = socket.recv_fds(ours, 8, 32)
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # so that the time they took is this process's
+            while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not kind:
             return
