@@ -38,8 +38,6 @@ from harness.project.paths import PYTHON_OPTIONS
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Variables that count when Python or torch begin.
 _AT_START = ("PYTHON", "OMP_", "LD_", "MKL_", "CUDA_", "TORCH")
-#: One that the harness reads itself, whenever it looks for nvcc.
-_LATER = "CUDA_HOME"
 #: Kinds of commands: those that judge get processes that become a lane and a zygote.
 _HARNESS, _PLAIN = b"harness", b"plain"
 #: Other people's modules that commands import.
@@ -79,7 +77,7 @@ class _Server:
         changed = {name for name, value in environment.items() if self._environment.get(name) != value}
         changed |= self._environment.keys() - environment.keys()
         is_python = command[0] == sys.executable and (not command[1].startswith("-") or command[1] in ("-c", "-m"))
-        return is_python and not any(name.startswith(_AT_START) for name in changed - {_LATER})
+        return is_python and not any(name.startswith(_AT_START) for name in changed)
 
     def close(self) -> None:
         """End the server."""
