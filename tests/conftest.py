@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -9,11 +10,9 @@ import pickle
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -24,9 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processors are the tests', 
 import torch
 from hypothesis import HealthCheck, settings
 
-import harness.evaluator
 from harness.emulator.toolchain import build_runtime
-from tests import fork_server
+from tests.fork_server import ForkServers
 
 Made = TypeVar("Made")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -44,22 +42,14 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
-# The judge's process behind the library is forked, too, where a test asks it in its own process.
-harness.evaluator.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": fork_server.popen})  # type: ignore[attr-defined]
-
 #: Behind these fixtures processes import torch, or a compiler runs.
-_SLOW_FIXTURES = {"harness", "home", "own_home", "shared_emulator", "made_once"}
+_SLOW_FIXTURES = {"harness", "home", "own_home", "shared_emulator", "fork_servers", "made_once"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what starts processes as slow, before pytest chooses by marks."""
     if _SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.slow)
-
-
-def pytest_unconfigure() -> None:
-    """End what commands are forked of."""
-    fork_server.close()
 
 
 @pytest.hookimpl(trylast=True)  # behind a plugin that shuffles
@@ -172,7 +162,14 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def harness(home: Path) -> Callable[..., Ran]:
+def fork_servers() -> Iterator[ForkServers]:
+    """Where command lines are forked from, once for each process of the test run."""
+    with contextlib.closing(ForkServers()) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def harness(home: Path, fork_servers: ForkServers) -> Callable[..., Ran]:
     """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder."""
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
@@ -181,14 +178,13 @@ def harness(home: Path) -> Callable[..., Ran]:
             # tests of the time limit say how long it is, and the last of several such options counts.
             arguments = ("evaluate", "--fresh", "--timeout", "600", *arguments[1:])
         env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
-        command = [sys.executable, "-m", "harness", *arguments]
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # others may write there beyond its end
-            code = fork_server.popen(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err).wait()
-            texts = []
-            for stream in (out, err):
-                stream.seek(0)
-                texts.append(stream.read().decode().replace("\r\n", "\n"))
-        return Ran(code, *texts)
+        words = [*map(str, arguments)]
+        if fork_servers.can_run(env):
+            return Ran(*fork_servers.run(words, cwd, env))
+        finished = subprocess.run(
+            [sys.executable, "-m", "harness", *words], cwd=cwd, env=env, capture_output=True, text=True
+        )
+        return Ran(finished.returncode, finished.stdout, finished.stderr)
 
     return run
 

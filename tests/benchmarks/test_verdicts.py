@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from harness.project.problems import read_problem
-from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 VARIANTS = (REPOSITORY / "benchmarks" / "variants").glob("*.py.j2")
@@ -173,6 +173,6 @@ def test_honest_ones_pass_and_wrong_ones_do_not(
 
 def test_a_problem_without_variants_is_told() -> None:
     command = [sys.executable, "-m", "benchmarks.verdicts", "unknown", "--device", "cpu"]
-    ran = fork_server.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "error: no variants of unknown; there are some of group_norm" in ran.stderr

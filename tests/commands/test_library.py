@@ -20,7 +20,6 @@ from benchmarks.kills import HONEST, PROBLEM, WRONG
 from harness import Entry, Evaluator
 from harness.errors import HarnessError, UsageError
 from harness.records.record import Status
-from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: The longest that a process whose parent has gone may take to end on a busy machine.
@@ -238,7 +237,7 @@ def test_a_program_s_own_signals_change_nothing(home: Path, problem: Path, tmp_p
         "child = evaluator._process\nevaluator.close()\n"
         "print(child.returncode != -signal.SIGKILL)\n"
     )
-    ran = fork_server.run(
+    ran = subprocess.run(
         [sys.executable, program, before, home, problem],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},

@@ -14,7 +14,6 @@ import pytest
 
 from benchmarks.kills import HONEST, PROBLEM, WRONG
 from harness.commands.lines import LineReader
-from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
@@ -35,7 +34,7 @@ class Stream:
 
     def __init__(self, home: Path, folder: Path, *options: str):
         command = [sys.executable, "-m", "harness", "evaluate", "-", "--device", "cpu", "--case", "small", "--json"]
-        self._process = fork_server.popen(
+        self._process = subprocess.Popen(
             [*command, *options],
             cwd=folder,
             env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests import fork_server
-
 Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -85,7 +83,7 @@ def test_a_row_of_the_table_is_printed_when_its_solution_is_judged(
     files: tuple[Path, Path], home: Path, harness: Harness
 ) -> None:
     solution, problem = files
-    process = fork_server.popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "harness", "evaluate", "-", "--problem", problem, "--device", "cpu", "--case", "full"],
         env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
         stdin=subprocess.PIPE,

@@ -15,7 +15,6 @@ from torch.utils import cpp_extension
 
 from harness.compilation.cuda import CudaLoader
 from harness.compilation.errors import BuildFailed
-from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HONEST = REPOSITORY / "tests" / "faults" / "group_norm.py"
@@ -35,7 +34,7 @@ def environment(home: Path, scratch: Path) -> dict[str, str]:
 
 
 def start(device: str, home: Path, scratch: Path) -> subprocess.Popen[str]:
-    return fork_server.popen(
+    return subprocess.Popen(
         command(device),
         cwd=REPOSITORY,
         env=environment(home, scratch),

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests import fork_server
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _RUN_SOLUTION = """
@@ -26,11 +24,8 @@ from harness.emulator.toolchain import build_runtime
 solution, out_dir, cache_dir = map(pathlib.Path, sys.argv[1:])
 events = []
 cached = {path.stem: path for path in out_dir.glob("*.so")}
-runtime = build_runtime(cache_dir, with_headers=True)
-loader = InlineLoader(
-    solution, solution.read_text(), cached, out_dir, lambda *event: events.append(event), headers=runtime.headers
-)
-session = EmulatorSession(runtime)
+loader = InlineLoader(solution, solution.read_text(), cached, out_dir, lambda *event: events.append(event))
+session = EmulatorSession(build_runtime(cache_dir))
 torch.utils.cpp_extension.load_inline = loader.load_inline
 torch.utils.cpp_extension.load = loader.load
 answer = {"events": events}
@@ -50,7 +45,7 @@ print(json.dumps(answer))
 
 def start_python(code: str, *arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     """Starts Python on a text, with the repository importable."""
-    return fork_server.popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
         stdout=subprocess.PIPE,

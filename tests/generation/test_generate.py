@@ -16,7 +16,6 @@ import pytest
 
 from harness.__main__ import main
 from harness.errors import UsageError
-from tests import fork_server
 from tests.generation.chat_server import (
     KEY,
     block,
@@ -144,7 +143,7 @@ def test_a_killed_run_sends_nothing_twice_and_judges_nothing_twice(
         environment = {
             **os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **server.environment,
         }  # fmt: skip
-        process = fork_server.popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "harness", *words],
             env=environment,
             stdout=subprocess.PIPE,
@@ -179,7 +178,7 @@ def test_several_answers_are_waited_for_at_once_and_an_interrupt_loses_none(
     words += ["--run", str(tmp_path / "run"), *QUICK]
     answers = [says(block(WRONG + f"x = {number}\n")) for number in range(3)]
     with serving(*[never_ends] * 3, *answers) as server:
-        process = fork_server.popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "harness", *words],
             env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **server.environment},
             stdout=subprocess.PIPE,

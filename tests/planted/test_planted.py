@@ -23,7 +23,6 @@ from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.session import POISONS
 from harness.emulator.sources import InlineSources, SourceFile
 from harness.emulator.toolchain import build_library, build_runtime
-from tests import fork_server
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -88,7 +87,7 @@ def runner(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     folder = tmp_path_factory.mktemp("planted")
     copies = folder / "copies.so"
     subprocess.run(["g++", "-O1", "-shared", "-fPIC", str(HERE / "copies.cpp"), "-o", str(copies)], check=True)
-    server = fork_server.popen(
+    server = subprocess.Popen(
         [sys.executable, str(HERE / "serve.py"), str(home / "emulator"), str(copies)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdin=subprocess.PIPE,

@@ -19,7 +19,6 @@ from harness.records.identity import fitness_key, identity
 from harness.records.record import EvaluationRecord, PrecisionClass, Status, TensorReport
 from harness.records.store import Kept, Store
 from harness.records.store_layout import MIGRATIONS
-from tests import fork_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECORD = EvaluationRecord(
@@ -96,7 +95,7 @@ def test_a_command_whose_reader_has_gone_ends_quietly(tmp_path: Path, arguments:
     os.close(read)
     command = [sys.executable, "-m", "harness", *arguments]
     environment = {**os.environ, "HARNESS_HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
-    ran = fork_server.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, text=True)
+    ran = subprocess.run(command, env=environment, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert ran.stderr == ""
     assert ran.returncode == 130

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import fork_server
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Waiting for what always comes; a busy machine is slow.
 LIMIT_S = 300.0
@@ -65,7 +63,7 @@ def serving(home: Path, *options: str | Path, **environment: str) -> Iterator[Ru
     """Runs a server on a free port for the block."""
     variables = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
     command = [sys.executable, "-m", "harness", "serve", "--port", "0", "--device", "cpu", *map(str, options)]
-    with fork_server.popen(command, env=variables, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = []
         try:

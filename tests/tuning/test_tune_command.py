@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests import fork_server
 from tests.tuning.conftest import PARAMS, SOLUTION
 from tests.tuning.test_results import SEARCH
 
@@ -38,7 +37,7 @@ def records(home: Path) -> list[str]:
 def begun(root: Path, home: Path, *options: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "harness", "tune", "tanh", "--device", "cpu", *options]
     env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
-    return fork_server.popen(words, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, cwd=root, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def await_records(home: Path, number: int, process: subprocess.Popen[str]) -> None:
