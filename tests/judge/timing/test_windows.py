@@ -309,6 +309,7 @@ def test_timed_calls(
         return series_of(sides, one.claim_ms, one.eager_ms)
 
     monkeypatch.setattr(speed, "measure", events)
+    monkeypatch.setattr(proof, "DRAWING_S", 1e9)  # or a busy machine has fewer calls in a window
     if one.outcome == "UNCERTIFIED":
         monkeypatch.setattr(
             speed, "SHORT_MS", 1e9
@@ -327,9 +328,9 @@ def test_timed_calls(
     assert (record.status, record.rule) == (one.outcome, one.rule), record.message
     if record.status == "PASSED":
         assert set(record.certified) == set(record.speedup or {}) == {"forward", "forward_backward"}, record.message
-        for proof in record.certified.values():
-            assert proof["calls"] == (1 if one.eager_ms > 8 else 16)
-            assert set(proof["windows"]) == {"candidate", "eager", "storing"}
+        for found in record.certified.values():
+            assert found["calls"] == (1 if one.eager_ms > 8 else 16)
+            assert set(found["windows"]) == {"candidate", "eager", "storing"}
 
 
 HELPER = """
