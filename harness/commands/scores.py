@@ -34,8 +34,8 @@ def command(
 
     RESULTS is a file that `evaluate --answers --json` or `export --jsonl` wrote, RUN the name of a
     run (see `list runs`). A run holds what it judged itself: answers that the store gave, also to a
-    second copy of a text, are in RESULTS alone. Scores are by model and by level, the folder of the problem's file.
-    Solutions that are no samples of answers count as samples of their problem.
+    second copy of a text, are in RESULTS alone. Scores are by model and by level, the folder of the
+    problem's file. Solutions that are no samples of answers count as samples of their problem.
 
     \b
     Examples:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -70,3 +72,18 @@ def tensors_aside(model: torch.nn.Module) -> dict[str, torch.Tensor]:
                     place = f"{path}.{name}".strip(".")
                     found[place if item is value else f"{place}[{number}]"] = item
     return found
+
+
+def constructed_there(device: torch.device, construct: Callable[[], Any]) -> Any:
+    """Constructs the problem's model on a device, which draws a large layer in a thousandth of the time.
+
+    Returns:
+        The model. None if it cannot be constructed there, or keeps tensors aside: the candidate's
+        constructor has to compute the same, and does that on the CPU.
+    """
+    # Whatever fails here fails once more on the CPU, and is told there.
+    with contextlib.suppress(Exception), device:
+        model = construct()
+        if not isinstance(model, torch.nn.Module) or not tensors_aside(model):
+            return model
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import random
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.wire.state import CONSTRUCTION_SEED, tensors_aside
+from harness.wire.state import CONSTRUCTION_SEED, constructed_there
 
 
 def constructed(
@@ -31,15 +30,13 @@ def constructed(
     python_state, used = random.getstate(), generators(device)
     states = [generator.get_state() for generator in used]
     try:
-        if is_reference and device.type == "cuda":
-            # Whatever fails here fails once more below, and is told there.
-            with contextlib.suppress(Exception), device:
-                _seed(used)
-                model: torch.nn.Module = module.ModelNew(*copy.deepcopy(args)).to(device)
-                if not tensors_aside(model):
-                    return model
         _seed(used)
-        model = module.ModelNew(*args).to(device)
+        model: torch.nn.Module | None = None
+        if is_reference and device.type == "cuda":
+            model = constructed_there(device, lambda: module.ModelNew(*copy.deepcopy(args)).to(device))
+        if model is None:
+            _seed(used)
+            model = module.ModelNew(*args).to(device)
     finally:
         random.setstate(python_state)
         for generator, state in zip(used, states, strict=True):

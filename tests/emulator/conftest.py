@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from harness.emulator.toolchain import build_runtime
 from tests.emulator.running import run_on_emulator
 
-from .native import Emulator, build_kernels
+from .native import ORDERS, Emulator, build_kernels
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +29,21 @@ def native(made_once: Callable[..., Path], shared: Path, shared_emulator: Path) 
         return Emulator(runtime, made_once(name, lambda: build_kernels(source, runtime, folder, checked)), checked)
 
     return load
+
+
+@pytest.fixture
+def emulator(built: Emulator) -> Iterator[Emulator]:
+    """The kernels that a test file's fixture ``built`` loads, in a test of their own."""
+    built.begin()
+    yield built
+    built.reset()
+
+
+@pytest.fixture(params=ORDERS)
+def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
+    """The emulator in each order of threads and blocks."""
+    emulator.runtime.cuemu_set_order(ORDERS[request.param], 7)
+    return emulator
 
 
 @pytest.fixture

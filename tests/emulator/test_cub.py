@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from struct import unpack
 
 import pytest
 
-from .native import ORDERS, Emulator, floats, ints
+from .native import Emulator, floats, ints
 
 SOURCE = Path(__file__).with_name("cub_algorithms.cu")
 THREADS, ITEMS = 64, 4
@@ -29,20 +29,6 @@ OF_A_GPU = {
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
 def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
     return native(SOURCE, bool(request.param))
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
-
-
-@pytest.fixture(params=ORDERS)
-def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
-    """The emulator in each order of threads."""
-    emulator.runtime.cuemu_set_order(ORDERS[request.param], 7)
-    return emulator
 
 
 def drawn(count: int) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ class Numbers(ctypes.Structure):
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
 def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
     return native(SOURCE, bool(request.param))
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
 
 
 @pytest.mark.parametrize("case", RESULTS, ids=lambda case: "-".join(map(str, case["state"])))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .native import ORDERS, SUCCESS, Emulator, floats, ints, line_of
+from .native import SUCCESS, Emulator, floats, ints, line_of
 
 SOURCE = Path(__file__).with_name("groups.cu")
 
@@ -17,20 +17,6 @@ SOURCE = Path(__file__).with_name("groups.cu")
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
 def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
     return native(SOURCE, bool(request.param))
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
-
-
-@pytest.fixture(params=ORDERS)
-def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
-    """The emulator in each order of threads and blocks."""
-    emulator.runtime.cuemu_set_order(ORDERS[request.param], 7)
-    return emulator
 
 
 def signed(value: int) -> int:

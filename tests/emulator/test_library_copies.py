@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ KERNELS = (
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
 def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
     return native(SOURCE, bool(request.param))
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
 
 
 @pytest.mark.parametrize("order", ORDERS)

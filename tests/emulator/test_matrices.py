@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,6 @@ SHAPES = {16: (16, 16, 16), 32: (32, 8, 16), 8: (8, 32, 16)}
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
 def built(request: pytest.FixtureRequest, native: Callable[..., Emulator]) -> Emulator:
     return native(SOURCE, bool(request.param))
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
 
 
 def half(value: float) -> int:

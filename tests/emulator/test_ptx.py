@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,6 @@ def built(native: Callable[..., Emulator], shared: Path, made_once: Callable[...
         return path
 
     return native(made_once("ptx_operations", write), False)
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
 
 
 @pytest.mark.parametrize("number", range(len(OPERATIONS)), ids=[one.text for one in OPERATIONS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,6 @@ def built(
         return path
 
     return native(made_once("warpgroup_products", write), request.param)
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    built.begin()
-    yield built
-    built.reset()
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -21,7 +21,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.copying import attribute_of
 from harness.project.problems import Problem, ProblemModule, failure
-from harness.wire.state import CONSTRUCTION_SEED, describe_state, tensors_aside
+from harness.wire.state import CONSTRUCTION_SEED, constructed_there, describe_state, tensors_aside
 from harness.wire.tensors import StateTensor
 
 AFFINE_SPREAD = 0.5
@@ -179,18 +179,13 @@ def draw(
 
 
 def _constructed_on(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> Any:
-    """Construct the model on its device, where a large layer's parameters take a thousandth of the time.
-
-    A model that does not construct there is constructed on the CPU. So is one that keeps tensors aside, since the
-    candidate's constructor has to compute the same, and does that on the CPU.
-    """
+    """Construct the model on its device if it can be constructed there, else on the CPU."""
     if device.type == "cpu":
         return _constructed(problem, module, args)
     states = [generator.get_state() for generator in generators()], random.getstate()
-    with contextlib.suppress(ProblemError, torch.OutOfMemoryError), device:
-        model = _constructed(problem, module, args)
-        if not isinstance(model, torch.nn.Module) or not tensors_aside(model):
-            return model
+    model = constructed_there(device, lambda: _constructed(problem, module, args))
+    if model is not None:
+        return model
     for generator, state in zip(generators(), states[0], strict=True):
         generator.set_state(state)
     random.setstate(states[1])

@@ -33,6 +33,21 @@ def other_thread_count() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@contextlib.contextmanager
+def without_cudnn() -> Iterator[None]:
+    """Switch cuDNN off.
+
+    ``torch.backends.cudnn.flags`` would set its other flags, too, and fails where a problem has set
+    ``fp32_precision`` of convolutions alone.
+    """
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
 class ExactConvolutions:
     """Has torch convolve in float64 by matrix products, until memory is too short for them.
 
@@ -58,7 +73,7 @@ class ExactConvolutions:
         """
         if self._by_products:
             try:
-                with torch.backends.cudnn.flags(enabled=False):
+                with without_cudnn():
                     return evaluate()
             except torch.OutOfMemoryError:
                 self._by_products = False

@@ -1,5 +1,8 @@
 """The float64 reference convolves by matrix products on a GPU, and by cuDNN where these do not fit."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -45,3 +48,18 @@ def test_the_setting_is_as_before_behind_it():
 
 def test_nothing_changes_without_a_gpu():
     assert ExactConvolutions(torch.device("cpu")).call(lambda: torch.backends.cudnn.enabled)
+
+
+PROGRAM = """
+import torch
+from harness.judge.reference.torch_settings import ExactConvolutions
+
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+print(ExactConvolutions(torch.device("cuda")).call(lambda: torch.backends.cudnn.enabled), torch.backends.cudnn.enabled)
+"""
+
+
+def test_a_problem_may_have_set_the_precision_of_convolutions():
+    # In a process of its own, since torch has no way back from this setting.
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    assert ran.stdout == "False True\n", ran.stderr
