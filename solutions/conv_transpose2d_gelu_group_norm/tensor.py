@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:f7ddbc57851b60ec4b033347a5d401f605c435920be6be531b5e9f03d9d11241
+# digest: sha256:7338c58d8ac401427160bfb3dd4efc1a3c12b62488f9174e06ccea0663c4b892
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -1394,8 +1394,8 @@ __device__ __forceinline__ uint64_t pixels_descriptor(uint32_t address, int next
 struct SlotBarriers {
   uint64_t full[kSlotBarriers];
   uint64_t done[kSlotBarriers];
+  uint64_t stored[kSlotBarriers];  // by the count of steps
   uint64_t weights;
-  uint64_t free;  // what is staged
 };
 
 __device__ __forceinline__ void await_slot(uint64_t* barriers, int slot) {
@@ -1638,12 +1638,13 @@ __device__ __forceinline__ void group_sync(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
 
-// Writes a step of z by way of shared memory, in whole rows of channels; the warpgroups one after another.
+// Writes a step of z by way of shared memory, in whole rows of channels; the warpgroups one after another. A warpgroup
+// may come before the step before the last is stored: one barrier for all steps would let it pass.
 __device__ inline void store_step(const Correlation& c, const float (&rows)[2][32], int64_t sample, int first,
-                                  int count, uint8_t* staged, uint64_t* free, int group) {
+                                  int count, uint8_t* staged, uint64_t* stored, int group) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int thread = static_cast<int>(threadIdx.x) % 128;
-  if (count > 0) barrier_wait(free, (count - 1) & 1);
+  if (count > 0) await_slot(stored, count - 1);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int channel = thread / 32 * 16 + lane / 4 + half * 8;
@@ -1664,7 +1665,7 @@ __device__ inline void store_step(const Correlation& c, const float (&rows)[2][3
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
       asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     }
-    barrier_arrive(free);
+    barrier_arrive(stored + count % kSlotBarriers);
   }
 }
 
@@ -1785,7 +1786,7 @@ __device__ inline void multiply_slots(const Correlation& c, const uint8_t* weigh
             }
           }
           if constexpr (kPass != Pass::kGradient) {
-            store_step(c, rows, stretch.sample, first, count, staged, &barriers.free, group);
+            store_step(c, rows, stretch.sample, first, count, staged, barriers.stored, group);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
               float(&row)[32] = rows[half];
@@ -1832,9 +1833,9 @@ __global__ void __launch_bounds__(kCorrelateThreads, 1) correlate(const __grid_c
     for (int i = 0; i < kSlotBarriers; ++i) {
       barrier_init(barriers.full + i, kCopyWarps);
       barrier_init(barriers.done + i, 4);
+      barrier_init(barriers.stored + i, kMostChannels);
     }
     barrier_init(&barriers.weights, 1);
-    barrier_init(&barriers.free, kMostChannels);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     const int taps = c.kernel_y * c.kernel_x;
     barrier_expect(&barriers.weights, taps * kTapBytes);

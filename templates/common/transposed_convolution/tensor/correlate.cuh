@@ -43,12 +43,13 @@ __device__ __forceinline__ void group_sync(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
 
-// Writes a step of z by way of shared memory, in whole rows of channels; the warpgroups one after another.
+// Writes a step of z by way of shared memory, in whole rows of channels; the warpgroups one after another. A warpgroup
+// may come before the step before the last is stored: one barrier for all steps would let it pass.
 __device__ inline void store_step(const Correlation& c, const float (&rows)[2][32], int64_t sample, int first,
-                                  int count, uint8_t* staged, uint64_t* free, int group) {
+                                  int count, uint8_t* staged, uint64_t* stored, int group) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int thread = static_cast<int>(threadIdx.x) % 128;
-  if (count > 0) barrier_wait(free, (count - 1) & 1);
+  if (count > 0) await_slot(stored, count - 1);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int channel = thread / 32 * 16 + lane / 4 + half * 8;
@@ -69,7 +70,7 @@ __device__ inline void store_step(const Correlation& c, const float (&rows)[2][3
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
       asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     }
-    barrier_arrive(free);
+    barrier_arrive(stored + count % kSlotBarriers);
   }
 }
 
@@ -190,7 +191,7 @@ __device__ inline void multiply_slots(const Correlation& c, const uint8_t* weigh
             }
           }
           if constexpr (kPass != Pass::kGradient) {
-            store_step(c, rows, stretch.sample, first, count, staged, &barriers.free, group);
+            store_step(c, rows, stretch.sample, first, count, staged, barriers.stored, group);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
               float(&row)[32] = rows[half];
@@ -237,9 +238,9 @@ __global__ void __launch_bounds__(kCorrelateThreads, 1) correlate(const __grid_c
     for (int i = 0; i < kSlotBarriers; ++i) {
       barrier_init(barriers.full + i, kCopyWarps);
       barrier_init(barriers.done + i, 4);
+      barrier_init(barriers.stored + i, kMostChannels);
     }
     barrier_init(&barriers.weights, 1);
-    barrier_init(&barriers.free, kMostChannels);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     const int taps = c.kernel_y * c.kernel_x;
     barrier_expect(&barriers.weights, taps * kTapBytes);

@@ -92,8 +92,8 @@ __device__ __forceinline__ uint64_t pixels_descriptor(uint32_t address, int next
 struct SlotBarriers {
   uint64_t full[kSlotBarriers];
   uint64_t done[kSlotBarriers];
+  uint64_t stored[kSlotBarriers];  // by the count of steps
   uint64_t weights;
-  uint64_t free;  // what is staged
 };
 
 __device__ __forceinline__ void await_slot(uint64_t* barriers, int slot) {
