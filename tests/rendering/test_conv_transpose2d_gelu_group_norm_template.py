@@ -107,8 +107,8 @@ def test_senseless_settings_are_refused(settings: dict[str, Value]) -> None:
         render_text(REPOSITORY, find_template(REPOSITORY, TEMPLATE), settings)
 
 
-def test_default_solution_leaves_the_convolution_to_torch() -> None:
-    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "aten_one_kernel"
+def test_default_solution_convolves_on_tensor_cores() -> None:
+    assert find_template(REPOSITORY, TEMPLATE).default_variant().name == "tensor"
 
 
 @pytest.fixture(scope="module")
