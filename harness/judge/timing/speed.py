@@ -247,8 +247,9 @@ class SpeedTimer:
         """Certify a series with ``certification.certified``, with eager as the comparison."""
         assert self._eager is not None
         self._eager.take_up()
-        # Slots that other rivals hold are memory that the windows need.
-        asked(self._eager, DropSlots(), Released)
+        # What calls of the series left, and slots that other rivals hold, are memory that the windows need.
+        for side in (self._mine, self._eager):
+            asked(side, DropSlots(), Released)
         return certified(self._target, direction, self._mine, self._eager, series)
 
     def _time(self, direction: Direction, rivals: Rivals, outcome: TimingResult, gives_head_start: bool) -> None:
