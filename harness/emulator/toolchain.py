@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 _LOOPS = frozenset({"for", "while", "do", "goto"})
+_REGISTERS = frozenset({"STABLE_TORCH_LIBRARY", "STABLE_TORCH_LIBRARY_IMPL"})
 _OUT_OF_SPACE = "No space left on device"
 #: The folder of precompiled headers beside the libraries.
 HEADERS = "headers"
@@ -465,8 +466,8 @@ class _Build:
         if unit.is_cuda:
             return self._compiler.checked_flags() if self._mode == "check" else self._compiler.fast_flags()
         # A C++ unit without a loop (declarations and bindings) runs as fast at -O0 and compiles
-        # sooner.
-        return ["-O2" if unit.names & _LOOPS else "-O0"]
+        # sooner. So does one that registers operators of the stable ABI: its loops are over sizes.
+        return ["-O2" if unit.names & _LOOPS and not unit.names & _REGISTERS else "-O0"]
 
     def link(self, objects: Sequence[Path]) -> Path:
         """Links object files into a shared library.

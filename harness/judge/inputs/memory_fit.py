@@ -18,6 +18,8 @@ from harness.wire.structure import tensors_of
 
 #: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
 MAX_ELEMENTS = 1 << 22
+#: A case with at most as many elements of inputs and parameters has few of outputs, too: of an outer product, 2^26.
+FEW_ELEMENTS = 1 << 13
 #: Peak bytes per judged element: float64 and float32 references, gradients, and the arena. That is 8
 #: + 4 bytes each for value, gradient, cotangent and saved tensors, with the candidate's copies
 #: beside them.
@@ -64,6 +66,9 @@ class Size:
 def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     """Measure a case without allocating it; None if the reference does not run on the meta device.
 
+    Outputs of a case with few elements do not count: on the meta device, some operators first import
+    torch's compiler, which takes a second.
+
     Raises:
         ProblemError: The problem's body raised.
     """
@@ -74,13 +79,16 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
             if not (isinstance(arguments, list | tuple) and isinstance(inputs, list | tuple)):
                 return None  # an iterator may have no end
             model = module.model(*arguments)
+            given = [value for value in inputs if isinstance(value, torch.Tensor)]
+            known = held_by(given, [], list(model.parameters()))
+            if known.elements <= FEW_ELEMENTS:
+                return known
             result = model(*inputs)
     # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
     except Exception:
         return None
     finally:
         problems.forget(problem, constants)
-    given = [value for value in inputs if isinstance(value, torch.Tensor)]
     return held_by(given, list(tensors_of(result)), list(model.parameters()))
 
 
