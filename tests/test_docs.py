@@ -44,7 +44,7 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REP
 LONGEST_PROSE = 100
 
 
-def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_path: Path) -> None:
+def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_path: Path, own_home: Path) -> None:
     """From an empty folder to a report, as Getting started and CONTRIBUTING show it."""
     shown = commands("docs/getting-started.md", "Start a project of your own", "Compare two candidates")
     assert [words[0] for words in shown] == [
@@ -57,7 +57,7 @@ def test_a_project_of_ones_own_does_what_the_pages_say(harness: Harness, tmp_pat
         if words[0] == "extract":
             answer = (tmp_path / "problems" / "my_op.py").read_text().replace("class Model(", "class ModelNew(")
             (tmp_path / "answer.txt").write_text(f"Here it is:\n```python\n{answer}```\n")
-        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu", HARNESS_HOME=str(tmp_path / "home"))
+        ran = harness(*words, cwd=tmp_path, HARNESS_DEVICE="cpu", HARNESS_HOME=str(own_home))
         assert ran.code == 0, f"{words}: {ran.out}{ran.err}"
         if words[0] == "evaluate":
             assert "3 passed, 0 failed" in ran.out

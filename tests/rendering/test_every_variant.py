@@ -89,8 +89,9 @@ def rows_of(
 
     def judged(problem: str) -> dict[str, list[dict[str, Any]]]:
         paths = [solution_of(*name.split("/")) for name in ON_DEMAND if name.startswith(f"{problem}/")]
-        cases = find_problem(REPOSITORY, problem).cases.keys() - {"full", "cpu"}  # the committed variants take these
-        chosen = [word for case in sorted(cases) for word in ("--case", case)]
+        # Every other of the small cases: the committed variants take all.
+        cases = sorted(find_problem(REPOSITORY, problem).cases.keys() - {"full", "cpu"})[::2]
+        chosen = [word for case in cases for word in ("--case", case)]
         ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--json", *chosen)
         checked = harness("check", *paths, "--problem", problem, "--case", "odd", "--json")
         assert ran.rows, ran.err
