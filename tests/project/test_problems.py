@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -82,6 +84,21 @@ def test_every_case_of_the_shipped_problem_draws_what_it_says() -> None:
         assert drawn.model(*drawn.inputs).shape == drawn.inputs[0].shape
         assert not (drawn.model.gn.weight == 1).any()
         assert why_not(size_of(problem, problem.case(name)), 8 << 30) is None
+
+
+def test_the_size_of_a_small_case_takes_no_compiler_of_torchs() -> None:
+    """Importing it takes a second, in each command."""
+    program = (
+        "import pathlib, sys; from harness.project.problems import read_problem\n"
+        "from harness.judge.inputs.memory_fit import size_of\n"
+        "problem = read_problem(pathlib.Path(sys.argv[1])); print(size_of(problem, problem.case('odd')))\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    path = Path(__file__).parents[2] / "problems" / "group_norm.py"
+    ran = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, f"Size(elements={3 * 15 * 13 * 7 + 2 * 15}, has_samples=True)\n"), (
+        ran.stderr
+    )
 
 
 def test_draws_repeat_with_their_seed_alone() -> None:
