@@ -18,7 +18,8 @@ from harness.wire.structure import tensors_of
 
 #: Elements of inputs, outputs and parameters that the emulator still handles in seconds.
 MAX_ELEMENTS = 1 << 22
-#: A case with at most as many elements of inputs and parameters has few of outputs, too: of an outer product, 2^26.
+#: A case with at most as many elements of inputs and parameters, and no larger number among its arguments, has few
+#: elements of outputs, too: of an outer product, 2^26.
 FEW_ELEMENTS = 1 << 13
 #: Peak bytes per judged element: float64 and float32 references, gradients, and the arena. That is 8
 #: + 4 bytes each for value, gradient, cotangent and saved tensors, with the candidate's copies
@@ -81,7 +82,7 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
             model = module.model(*arguments)
             given = [value for value in inputs if isinstance(value, torch.Tensor)]
             known = held_by(given, [], list(model.parameters()))
-            if known.elements <= FEW_ELEMENTS:
+            if known.elements <= FEW_ELEMENTS and _has_small_numbers((arguments, inputs)):
                 return known
             result = model(*inputs)
     # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
@@ -90,6 +91,12 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
     finally:
         problems.forget(problem, constants)
     return held_by(given, list(tensors_of(result)), list(model.parameters()))
+
+
+def _has_small_numbers(values: Any) -> bool:
+    if isinstance(values, list | tuple):
+        return all(map(_has_small_numbers, values))
+    return not isinstance(values, int) or values <= FEW_ELEMENTS
 
 
 def held_by(
