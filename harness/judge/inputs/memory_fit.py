@@ -64,11 +64,14 @@ class Size:
 
 
 @kept_state()
-def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
+def size_of(problem: Problem, constants: dict[str, Any], *, is_rough: bool = False) -> Size | None:
     """Measure a case without allocating it; None if the reference does not run on the meta device.
 
-    Outputs of a case with few elements do not count: on the meta device, some operators first import
-    torch's compiler, which takes a second.
+    Args:
+        problem: The problem.
+        constants: The constants that the case replaces.
+        is_rough: Whether outputs need not count if all else is small. The model is not called then:
+            on the meta device, some operators first import torch's compiler, which takes a second.
 
     Raises:
         ProblemError: The problem's body raised.
@@ -82,7 +85,7 @@ def size_of(problem: Problem, constants: dict[str, Any]) -> Size | None:
             model = module.model(*arguments)
             given = [value for value in inputs if isinstance(value, torch.Tensor)]
             known = held_by(given, [], list(model.parameters()))
-            if known.elements <= FEW_ELEMENTS and _has_small_numbers((arguments, inputs)):
+            if is_rough and known.elements <= FEW_ELEMENTS and _has_small_numbers((arguments, inputs)):
                 return known
             result = model(*inputs)
     # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
@@ -158,7 +161,7 @@ def check_room(problem: Problem, case: str, constants: dict[str, Any]) -> str | 
     Raises:
         ProblemError: There is no room for the case, or the problem's body raised.
     """
-    size, available = size_of(problem, constants), available_memory()
+    size, available = size_of(problem, constants, is_rough=True), available_memory()
     if size is None or why_not(size, available) is None:
         return None
     words = f"{problem.name}: case {case!r} has {size.elements:,} elements; judging one candidate needs about"
