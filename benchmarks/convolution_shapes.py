@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import random
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,9 +19,8 @@ from dataclasses import asdict, dataclass
 import torch
 
 from benchmarks.common import Budget, gpu, parser, program, save, say, table
-from benchmarks.group_norm_shapes import EAGER, calls_of, error_of, module_of, times_of
+from benchmarks.group_norm_shapes import EAGER, calls_of, error_of, figures_of, module_of, times_of
 from harness.project.paths import project_root
-from harness.timing.statistics import median_interval, paired_ratios
 
 SOLUTION = "solutions/conv_transpose2d_gelu_group_norm/tensor.py"
 OURS = "tensor"
@@ -126,10 +124,8 @@ def rows_of(shape: tuple[int, int, int, int, int], kernel: int, stride: int, gro
     rows = []
     for direction in ("forward", "forward_backward"):
         times = times_of({name: one[direction] for name, one in calls.items()}, random.Random(0))
-        interval = median_interval(paired_ratios(times[OURS], times[EAGER])).widened()
-        medians = statistics.median(times[EAGER]), statistics.median(times[OURS])
-        figures = (*medians, interval.ratio, interval.low, interval.high, errors[OURS], errors[EAGER])
-        rows.append(Row(shape, kernel, stride, groups, direction, *figures))
+        figures = figures_of(times[OURS], times[EAGER])
+        rows.append(Row(shape, kernel, stride, groups, direction, *figures, errors[OURS], errors[EAGER]))
     return rows
 
 

@@ -167,6 +167,12 @@ def times_of(calls: dict[str, Call], choose: random.Random) -> dict[str, list[fl
     return found
 
 
+def figures_of(candidate: Sequence[float], eager: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """Medians of eager's and the candidate's times; the ratio of eager's over the candidate's, with its interval."""
+    interval = median_interval(paired_ratios(candidate, eager)).widened()
+    return statistics.median(eager), statistics.median(candidate), interval.ratio, interval.low, interval.high
+
+
 def error_of(received: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
     """The largest relative L2 error."""
     errors = []
@@ -200,10 +206,8 @@ def rows_of(
     for direction in ("forward", "forward_backward"):
         times = times_of({name: own[direction] for name, own in calls.items()}, random.Random(0))
         for name in modules:
-            interval = median_interval(paired_ratios(times[name], times[EAGER])).widened()
-            medians = statistics.median(times[EAGER]), statistics.median(times[name])
-            figures = (*medians, interval.ratio, interval.low, interval.high, errors[name])
-            rows.append(Row(dtype, shape, groups, direction, name, *figures))
+            figures = figures_of(times[name], times[EAGER])
+            rows.append(Row(dtype, shape, groups, direction, name, *figures, errors[name]))
     return rows
 
 

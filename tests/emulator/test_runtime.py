@@ -9,7 +9,7 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,19 +36,6 @@ def built(native: Callable[..., Emulator]) -> Emulator:
     emulator.kernels.run_host_api.restype = ctypes.c_float
     emulator.kernels.from_half.restype = ctypes.c_float
     emulator.kernels.bfloat16_fma.restype = ctypes.c_float
-    return emulator
-
-
-@pytest.fixture
-def emulator(built: Emulator) -> Iterator[Emulator]:
-    yield built
-    built.reset()
-
-
-@pytest.fixture(params=ORDERS)
-def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
-    """The emulator in each order of threads and blocks."""
-    emulator.runtime.cuemu_set_order(ORDERS[request.param], 7)
     return emulator
 
 
