@@ -276,7 +276,7 @@ def test_rows_are_sorted_and_filtered(page: Any) -> None:
     assert page.locator("#shown").inner_text() == "1 of 3"
     page.get_by_role("button", name="Show all").click()
     page.get_by_label("Search").fill("RELATIVE wrong")
-    page.wait_for_function("document.getElementById('shown').textContent === '1 of 3'")
+    page.locator("#shown").filter(has_text=re.compile("^1 of 3$")).wait_for()
     assert shown() == ["norm/wrong"]
 
 
@@ -289,7 +289,7 @@ def test_a_candidate_has_a_page(page: Any) -> None:
     assert cells.count() == 8
     assert one.locator("figure.grid rect.wrong").count() == 4
     page.get_by_role("link", name="norm/fast").click()
-    page.wait_for_function("document.querySelector('#page h2').textContent === 'norm/fast'")
+    page.locator("#page h2").filter(has_text="norm/fast").wait_for()
     text = one.inner_text()
     assert "mine<4>" in text
     assert "2 ms [1.9, 2.2]" in text
@@ -352,7 +352,7 @@ def test_a_search_is_shown_turn_by_turn(harness: Harness, filled: Path, tmp_path
         assert [row[-1].strip("■✓ ") for row in rows] == ["WRONG_OUTPUT", "PASSED, at least 1.90x; passed the gate", ""]
         assert "Best by tokens" in page.locator("figure h3").all_inner_texts()
         page.locator(".turns").get_by_role("link", name="2").click()
-        page.wait_for_function("document.querySelector('#page h2')?.textContent === 'Attempt 2: repair'")
+        page.locator("#page h2").filter(has_text="Attempt 2: repair").wait_for()
         answer, prompt = page.locator("#page pre").all_inner_texts()
         assert answer.startswith(f"answer 2 {SCRIPT}")
         assert prompt.startswith(f"prompt 2 {SCRIPT}")
