@@ -24,6 +24,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -160,15 +161,9 @@ class _Spare:
             self._ours.close()
         return number
 
-    def keep(self, number: int) -> None:
-        """Have its descriptor be this one."""
-        os.dup2(self._ours.detach(), number)
-        self._ours = socket.socket(fileno=number)
-
 
 def _wait_and_become(told: socket.socket, become: Callable[[dict[str, Any]], None]) -> None:
     """What ``subprocess.Popen`` and a fresh interpreter do beside importing; nothing where it is not needed."""
-    own = _Spare(_zygote) if become is _lane else None  # workers must not find in their memory what is told
     data, descriptors, _, _ = socket.recv_fds(told, 1 << 16, 2)
     if len(descriptors) != 2:
         return
@@ -177,15 +172,11 @@ def _wait_and_become(told: socket.socket, become: Callable[[dict[str, Any]], Non
     aside = [fcntl.fcntl(one, fcntl.F_DUPFD, 5) for one in (nothing, said, said, theirs)]
     for number, given in enumerate(aside):
         os.dup2(given, number)
-    if own is not None:
-        own.keep(4)
-        _adopt(own)
-    os.closerange(4 if own is None else 5, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     body = json.loads(data)
     os.environ.clear()
     os.environ.update(body["environment"])
     os.chdir(body["cwd"])
-    sys.path[0] = body["cwd"]
     become(body)
 
 
@@ -197,21 +188,20 @@ def _zygote(_: dict[str, Any]) -> None:
         if getattr(sys.modules.get(package), last, None) is module:
             delattr(sys.modules[package], last)
     os.setsid()
-    sys.argv = ["harness.worker"]
-    from harness.worker.__main__ import main
+    sys.path[0], sys.argv = "/", ["harness.worker"]
+    from harness.worker.zygote import serve
 
-    main(socket.socket(fileno=3))
+    serve(socket.socket(fileno=3))
 
 
 def _lane(_: dict[str, Any]) -> None:
     """Be a lane."""
     os.setpgid(0, 0)
-    sys.argv = ["harness.executors.lane_process", "3"]
-    from harness.executors.lane_process import main
+    del sys.path[0]  # Python has the option -P there
+    sys.argv = ["harness.executors.lane_start", "3"]
+    from harness.executors.lane_start import become_lane
 
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)
+    become_lane(Connection(3))
 
 
 def _adopt(spare: _Spare) -> None:
@@ -221,7 +211,7 @@ def _adopt(spare: _Spare) -> None:
     start = zygote.Zygote._started
 
     def started(self: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
-        number = spare.started(theirs, said.fileno(), {"environment": zygote.environment(), "cwd": "/"})
+        number = spare.started(theirs, said.fileno(), {"environment": zygote.start_environment(), "cwd": "/"})
         return zygote.AdoptedProcess(number) if number else start(self, theirs, said)
 
     zygote.Zygote._started = started  # type: ignore[method-assign]
@@ -230,12 +220,13 @@ def _adopt(spare: _Spare) -> None:
 def _adopt_lane(spare: _Spare) -> None:
     """Have this process's first lane be the spare one."""
     from harness.executors import lane_handle
-    from harness.judge.process.zygote import AdoptedProcess, Process
+    from harness.judge.process.zygote import AdoptedProcess, Process, start_environment
 
     start = lane_handle.LaneProcess._started
 
     def started(self: lane_handle.LaneProcess, theirs: socket.socket) -> Process:
-        number = spare.started(theirs, sys.stderr.fileno(), {"environment": dict(os.environ), "cwd": str(Path.cwd())})
+        told = {"environment": start_environment(), "cwd": str(Path.cwd())}
+        number = spare.started(theirs, sys.stderr.fileno(), told)
         return AdoptedProcess(number) if number else start(self, theirs)
 
     lane_handle.LaneProcess._started = started  # type: ignore[method-assign]

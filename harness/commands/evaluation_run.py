@@ -112,10 +112,8 @@ def run_order(order: Order, wanted_device: str) -> int:
     found = RunOutcome(order.fails_fast, order.max_hours, order.fail_below, collects=reports)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(order.home, writable=True))
-        known = order.candidates is not None and all(store.knows(one.solution.digest) for one in order.candidates)
-        is_new = order.fresh or not known
         results = stack.enter_context(results_alone())  # keeps a cluster's last messages off stdout
-        lanes = _opened(order, wanted_device, is_new, stack)
+        lanes = _opened(order, wanted_device, stack)
         if lanes.device == "cpu" and order.fail_below is not None:
             raise UsageError("--fail-below: the CPU emulator does not measure speed; leave it out, or use a GPU")
         if lanes.device == "cpu" and order.names_baselines:
@@ -234,7 +232,7 @@ class _Total:
         return None if self._is_open or self._left else self._known
 
 
-def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.ExitStack) -> Lanes:
+def _opened(order: Order, wanted_device: str, stack: contextlib.ExitStack) -> Lanes:
     """Opens the run's lanes on this machine's devices or on a cluster."""
     if order.executor == "ray":
         from harness.executors.cluster import lanes_on_cluster
@@ -243,7 +241,7 @@ def _opened(order: Order, wanted_device: str, is_new: bool, stack: contextlib.Ex
         cluster = Cluster(order.address, order.lanes)
         return stack.enter_context(lanes_on_cluster(cluster, wanted_device, order.home, order.config.timing))
     devices = several_devices(wanted_device, order.lanes or 1)
-    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.config.timing, starts_ahead=is_new)))
+    return stack.enter_context(lanes_on(devices, Wanted(order.home, order.config.timing)))
 
 
 @contextlib.contextmanager

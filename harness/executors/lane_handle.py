@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import HarnessError
 from harness.executors.protocol import Failure, Opened, Opening, Overrun, Validation
+from harness.judge.process.zygote import start_environment
 from harness.project.paths import PYTHON_OPTIONS, import_path
 
 if TYPE_CHECKING:
@@ -46,15 +47,16 @@ class LaneProcess:
             self._process = self._started(theirs)
         self._link = connection.Connection(ours.detach())
         with contextlib.suppress(BrokenPipeError):  # ``receive`` reports the lane's end
+            self._link.send({**os.environ, "PYTHONPATH": import_path()})
             self._link.send(opening)
 
     def _started(self, theirs: socket.socket) -> Process:
         """Starts the lane's process with its end of the link."""
         return subprocess.Popen(
-            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.lane_process", str(theirs.fileno())],
+            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.lane_start", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),
-            env={**os.environ, "PYTHONPATH": import_path()},
+            env=start_environment(),
             pass_fds=[theirs.fileno()],
             process_group=0,  # only the driver gets Ctrl-C
         )

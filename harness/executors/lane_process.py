@@ -1,7 +1,4 @@
-"""A lane's own process, which a driver starts.
-
-Usage: ``python -m harness.executors.lane_process DESCRIPTOR``.
-"""
+"""A lane's own process, from the moment it has its zygote (see ``lane_start``)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +31,7 @@ from harness.executors.protocol import (
 )
 from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.zygote import Zygote
 from harness.system.processes import die_with_parent
 
 #: Timeout in seconds for a lane to end its workers after its driver has gone.
@@ -81,7 +78,7 @@ class Link:
             self.send(TimingTurn(begins=False))
 
 
-def serve(link: Link) -> None:
+def serve(link: Link, zygote: Zygote) -> None:
     """Does what the driver's first message asks for."""
     opening: Opening | Validation = link.receive()
     die_with_parent(opening.driver, signal.SIGTERM)
@@ -89,7 +86,7 @@ def serve(link: Link) -> None:
     if isinstance(opening, Validation):
         _validate(link, opening)
     else:
-        _judge(link, opening)
+        _judge(link, opening, zygote)
 
 
 def _validate(link: Link, order: Validation) -> None:
@@ -106,9 +103,9 @@ def _validate(link: Link, order: Validation) -> None:
     link.send(ValidationFinished())
 
 
-def _judge(link: Link, opening: Opening) -> None:
+def _judge(link: Link, opening: Opening, zygote: Zygote) -> None:
     """Judges the candidates that the driver sends until the driver closes its end."""
-    with opened(opening.device, opening.home, opening.starts_ahead, opening.is_timed) as session:
+    with opened(opening.device, opening.home, zygote, opening.is_timed) as session:
         if opening.calibrates:
             session = calibrated(session, opening.home)
         lane = Lane(session, link.timing) if opening.is_alone else Lane(session)
@@ -144,13 +141,8 @@ def _end_with(descriptor: int) -> None:
     os._exit(1)
 
 
-def main() -> int:
-    """Serves on the descriptor that the command line names, and returns the exit code."""
+def run(connection: Connection, zygote: Zygote) -> int:
+    """Serves on the connection, forks workers from the zygote, and returns the exit code."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends this process, see OwnTime
-    with Connection(int(sys.argv[1])) as connection:
-        link = Link(connection)
-        return child_main.run(lambda: serve(link), lambda error: link.send(Failure(error)))
-
-
-if __name__ == "__main__":
-    child_main.leave(main())
+    link = Link(connection)
+    return child_main.run(lambda: serve(link, zygote), lambda error: link.send(Failure(error)))

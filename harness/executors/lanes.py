@@ -341,13 +341,11 @@ class Wanted:
     Attributes:
         home: ``HARNESS_HOME``.
         is_timed: Whether the lanes measure speed on a GPU.
-        starts_ahead: Whether lanes start workers at once, because the run will need them.
         calibrates: Whether lanes first measure the GPU's ceilings if no earlier run did.
     """
 
     home: Path
     is_timed: bool = True
-    starts_ahead: bool = True
     calibrates: bool = False
 
 
@@ -380,7 +378,6 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
                     wanted.is_timed,
                     os.getpid(),
                     is_alone=is_alone,
-                    starts_ahead=wanted.starts_ahead,
                     calibrates=wanted.calibrates,
                 )
             )

@@ -26,7 +26,6 @@ class Opening:
         driver: The driver's process id.
         is_alone: Whether no other lane runs. The driver then pauses builds while the lane times a
             candidate.
-        starts_ahead: Whether the lane starts workers at once, because it will need them.
         calibrates: Whether the lane first measures the GPU's ceilings if no earlier run did.
     """
 
@@ -36,7 +35,6 @@ class Opening:
     driver: int
     _: KW_ONLY
     is_alone: bool = False
-    starts_ahead: bool = True
     calibrates: bool = False
 
 

@@ -21,6 +21,7 @@ from harness.system.text import one_line
 if TYPE_CHECKING:
     from harness.judge.policy import Surroundings
     from harness.judge.process.workers import Workers
+    from harness.judge.process.zygote import Zygote
     from harness.judge.timing.rivals import Baseline
 
 
@@ -72,15 +73,13 @@ def calibrated(session: Session, home: Path) -> Session:
 
 
 @contextlib.contextmanager
-def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = True) -> Iterator[Session]:
+def opened(wanted: str, home: Path, zygote: Zygote, is_timed: bool = True) -> Iterator[Session]:
     """Opens a session on a device for the block.
-
-    The zygote starts first, so that it imports torch while this process does.
 
     Args:
         wanted: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
-        starts_ahead: Whether to start the zygote at once, because the caller will need workers.
+        zygote: The process from which all workers are forked. The session ends it.
         is_timed: Whether to open the baselines' worker, for timing on a GPU.
 
     Raises:
@@ -100,12 +99,9 @@ def opened(wanted: str, home: Path, starts_ahead: bool = True, is_timed: bool = 
         tools = tools_for(likely, home)
     adopt_orphans()  # processes that outlive the worker that started them
     with contextlib.ExitStack() as stack, unwinding():
-        from harness.judge.process.zygote import Zygote
-
-        zygote = stack.enter_context(contextlib.closing(Zygote()))
-        if starts_ahead:
-            with shielded():
-                zygote.start_ahead()
+        stack.enter_context(contextlib.closing(zygote))
+        with shielded():
+            zygote.start_ahead()
         device = str(devices.choose(wanted))
         if device != likely:
             tools = tools_for(device, home)

@@ -212,10 +212,6 @@ class Store:
         """Returns whether the name of at least one record begins like this."""
         return next(self._beginning(name), None) is not None
 
-    def knows(self, digest: str) -> bool:
-        """Returns whether the store has a record of a solution file's text."""
-        return bool(next(self._rows("SELECT 1 FROM records WHERE digest = ? LIMIT 1", (digest,)), None))
-
     def of_solution(self, digest: str, newest_first: bool = False) -> Iterator[EvaluationRecord]:
         """Yields all records of a solution file's text, oldest first by default."""
         return self._records("digest = ?", (digest,), newest_first, order="created_at")

@@ -1,6 +1,7 @@
 """The zygote: a process that has imported torch and forks workers.
 
-It has one thread, no device, and nothing of a candidate.
+It has one thread, no device, and nothing of a candidate. It runs no code of a candidate either: a
+worker confines itself before it runs any.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from harness.system.interrupts import reset_inherited
 from harness.system.processes import (
     OPEN_FILES,
     adopt_orphans,
     die_with_parent,
+    hide_memory,
     offer_to_out_of_memory_killer,
     show_memory,
     threads_of_this_process,
@@ -66,6 +69,17 @@ def _no_look_at_the_device(cuda: Any) -> Iterator[None]:
         yield
     finally:
         cuda.is_available = asked
+
+
+def serve(ours: socket.socket) -> NoReturn:
+    """Is a zygote on this end of the judge's socket pair, and a worker in each forked process."""
+    reset_inherited()
+    hide_memory()  # a worker makes its own memory readable again
+    worker = ZygoteServer(ours).serve()
+    code = worker.run() if worker is not None else 0
+    sys.stdout.flush()
+    # os._exit ignores whatever threads and exit handlers the candidate left behind.
+    os._exit(code)
 
 
 class ZygoteServer:

@@ -245,7 +245,7 @@ def test_kills_lose_nothing_and_judge_nothing_twice(own_home: Path, root: Path) 
         assert server.ask("POST", "/problems", {"name": "x", "source": "x"})[0] == 403
         sent = server.ask("POST", "/evaluations", [asked(text) for text in texts])[1]
         judge = _named(server.process.pid, "harness.executors.service")
-        os.kill(_named(judge, "harness.executors.lane_process"), signal.SIGKILL)
+        os.kill(_named(judge, "harness.executors.lane_start"), signal.SIGKILL)
         assert server.verdict(sent[0]["id"])["records"][0]["status"] == "PASSED"
         os.kill(judge, signal.SIGKILL)
         assert server.verdict(sent[1]["id"])["records"][0]["status"] == "PASSED"

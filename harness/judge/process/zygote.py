@@ -26,6 +26,11 @@ KEPT_ENVIRONMENT = (
     *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
     *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
 )
+#: The variables, by how they begin, that Python and the libraries below torch read when they start.
+_READ_AT_START = (
+    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_"),
+    *("PYTHON", "PYTORCH_", "TORCH"),
+)
 #: As in ``harness.worker.zygote``, which the judge does not import.
 ANSWER_BYTES = 4
 _LONGEST_NAP_S = 0.05
@@ -124,6 +129,21 @@ class Zygote:
         self._is_ready = False
         self._lock = threading.RLock()
 
+    @classmethod
+    def forked(cls, number: int, ours: socket.socket, said: IO[bytes]) -> Zygote:
+        """Return the controller of a zygote that this process has forked from itself.
+
+        Args:
+            number: Its process id.
+            ours: This process's end of the zygote's socket pair.
+            said: The file that the zygote prints to.
+        """
+        adopt_orphans()
+        self = cls()
+        self._process, self._ours, self._said = AdoptedProcess(number), ours, said
+        self.living.add(number)
+        return self
+
     @property
     def pid(self) -> int:
         """The zygote's process id; 0 while there is none."""
@@ -164,7 +184,7 @@ class Zygote:
             stdout=said,
             stderr=said,
             cwd="/",  # Python then imports nothing from the user's current folder.
-            env=environment(),
+            env={**start_environment(), "PYTHONDONTWRITEBYTECODE": "1"},
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # A Ctrl-C is for the judge.
         )
@@ -270,6 +290,15 @@ class Zygote:
             return ""
         self._said.seek(0)
         return self._said.read().decode(errors="replace")[-2000:]
+
+
+def start_environment() -> dict[str, str]:
+    """Return the variables with which a process starts that workers are forked from.
+
+    It holds nothing else of the user's environment, which may have keys and passwords in it.
+    """
+    read = {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
+    return {**read, **environment()}
 
 
 def environment() -> dict[str, str]:

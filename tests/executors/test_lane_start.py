@@ -1,0 +1,59 @@
+"""What the process has that workers are forked from."""
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.executors.lane_handle import LaneProcess, opening_of
+from harness.executors.protocol import Opening
+from harness.judge.process.leftovers import children_of
+
+SECRET = "a key that no candidate may see"
+
+
+def _holds(process: int, text: str) -> bool:
+    """Whether a process has a text anywhere in its memory."""
+    with Path(f"/proc/{process}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            place, rights, *_ = line.split()
+            begin, end = (int(one, 16) for one in place.split("-"))
+            if not rights.startswith("rw"):
+                continue
+            memory.seek(begin)
+            with contextlib.suppress(OSError):  # memory of a device
+                if text.encode() in memory.read(end - begin):
+                    return True
+    return False
+
+
+@pytest.fixture
+def lane(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
+    """A lane's process and its zygote's, whose driver has a secret in its environment."""
+    monkeypatch.setenv("SOMEBODY_S_KEY", SECRET)
+    before = set(children_of(os.getpid()))
+    lane = LaneProcess(Opening("cpu", own_home, False, os.getpid()))
+    with contextlib.closing(lane):
+        opening_of(lane)
+        (number,) = (one for one in set(children_of(os.getpid())) - before if children_of(one))
+        (zygote,) = children_of(number)
+        yield number, zygote
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read the memory of processes that hide it")
+def test_the_environment_of_a_lane_is_not_in_its_zygote(lane: tuple[int, int]) -> None:
+    number, zygote = lane
+    assert _holds(number, SECRET)
+    assert not _holds(zygote, SECRET)
+
+
+def test_nothing_of_a_zygote_outlives_its_lane(lane: tuple[int, int]) -> None:
+    number, zygote = lane
+    end = os.pidfd_open(zygote)
+    os.kill(number, signal.SIGKILL)
+    assert select.select([end], [], [], 60)[0] == [end]
+    os.close(end)
