@@ -1,9 +1,9 @@
 """Tests the emulator's checking mode on kernels with a planted bug, and on right kernels that look wrong.
 
 A folder is a pair, or more: ``bug.cu`` and ``right*.cu``. The head of a bug says ``// kind: K``, one of the kinds of
-findings, ``// also: K`` where its accesses are a fault of another kind too, and ``// arch: sm_86`` where it is a bug on
-that one only; the lines at fault are marked ``// BUG``. Each ``run()`` is a plain CUDA program: it allocates, launches
-and copies back.
+findings, ``// also: K`` where its accesses are a fault of another kind too, ``// arch: sm_86`` where it is a bug on
+that one only, and ``// order: random`` where only that order of threads shows it; the lines at fault are marked
+``// BUG``. Each ``run()`` is a plain CUDA program: it allocates, launches and copies back.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_every_bug_has_a_twin() -> None:
 def test_a_planted_bug_is_found(path: Path, runner: Runner) -> None:
     (kind,) = header(path, "kind")
     marked = {number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith("// BUG")}
-    ((_, findings),) = runner.findings(path, ORDERS[:1]).items()
+    ((_, findings),) = runner.findings(path, tuple(header(path, "order")) or ORDERS[:1]).items()
     assert kind in {finding["kind"] for finding in findings}
     for finding in findings:
         assert finding["kind"] in {kind, *header(path, "also")}, finding

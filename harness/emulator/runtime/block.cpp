@@ -1,5 +1,7 @@
 #include "block.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cluster.h"
@@ -38,6 +40,42 @@ void Block::order_threads() {
   for (unsigned i = size_ - 1; i > 0; --i) std::swap(start_order_[i], start_order_[next_random(random_) % (i + 1)]);
 }
 
+// As in probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010): the warp that goes first runs as far as
+// it can, and now and then one falls behind all others. So a warp may be late by any distance, often or hardly ever.
+void Block::order_warps() {
+  constexpr std::uint64_t kDelayMasks[] = {63, 1023, 16383, ~std::uint64_t{0}};
+  const unsigned warps = (size_ + kLanes - 1) / kLanes;
+  for (unsigned i = 0; i < warps; ++i) ranks_[i] = static_cast<std::uint8_t>(i);
+  for (unsigned i = warps - 1; i > 0; --i) std::swap(ranks_[i], ranks_[next_random(random_) % (i + 1)]);
+  delay_mask_ = kDelayMasks[next_random(random_) % std::size(kDelayMasks)];
+}
+
+unsigned Block::first_place() const {
+  unsigned place = 0;
+  while ((ready_warps_ >> ranks_[place] & 1) == 0) ++place;
+  return place;
+}
+
+void Block::put_last(unsigned place) {
+  std::rotate(ranks_ + place, ranks_ + place + 1, ranks_ + (size_ + kLanes - 1) / kLanes);
+}
+
+Thread* Block::take_by_rank() {
+  if ((next_random(random_) & delay_mask_) == 0) put_last(first_place());
+  const unsigned warp = ranks_[first_place()];
+  Thread* const taken = ready_of_[warp].pop();
+  if (ready_of_[warp].first == nullptr) ready_warps_ &= ~(1u << warp);
+  return taken;
+}
+
+// A warp that waits in a loop mostly lets all others go first.
+void Block::let_wait(Thread& thread) {
+  make_ready(thread);
+  if (launch_->order != Order::random || (next_random(random_) & 3) == 0) return;
+  const std::uint8_t warp = static_cast<std::uint8_t>(thread.linear / kLanes);
+  put_last(static_cast<unsigned>(std::find(ranks_, std::end(ranks_), warp) - ranks_));
+}
+
 void Block::begin(std::uint64_t number, ClusterClock* clock, unsigned rank) {
   number_ = number;
   index_ = index_in(number, launch_->config.grid);
@@ -49,7 +87,10 @@ void Block::begin(std::uint64_t number, ClusterClock* clock, unsigned rank) {
   waits_for_grid_ = spinning = parked = false;
   at_cluster_barrier_ = 0;
   join(nullptr, rank);
-  first_ready_ = last_ready_ = nullptr;
+  ready_ = {};
+  ready_warps_ = 0;
+  for (Queue& queue : ready_of_) queue = {};
+  if (launch_->order == Order::random) order_warps();
   for (unsigned first = 0; first < live_; first += kLanes) {
     const unsigned lanes = live_ - first;
     warps_[first / kLanes] = {lanes >= kLanes ? ~0u : (1u << lanes) - 1, 0, 0, 0};

@@ -92,7 +92,9 @@ class Block {
   // Removes and returns the next thread to run; null if none can run.
   Thread* take_ready();
   void make_ready(Thread& thread);
-  bool has_ready() const { return first_ready_ != nullptr; }
+  // The same for a thread that waits for others in a loop.
+  void let_wait(Thread& thread);
+  bool has_ready() const { return ready_.first != nullptr || ready_warps_ != 0; }
   // Returns the next thread that has not begun, still without a stack; null if all have begun.
   Thread* start_next();
   // Ends all threads except `first`, which must be the only one that has begun and which does their
@@ -175,9 +177,34 @@ class Block {
   void make_lanes_ready(unsigned warp, unsigned lanes);
   void check_warp_operation(unsigned warp, unsigned lanes, Thread* const (&waiting)[kLanes]);
 
+  struct Queue {
+    Thread* first = nullptr;
+    Thread* last = nullptr;
+    void push(Thread& thread) {
+      thread.next_ready = nullptr;
+      (last != nullptr ? last->next_ready : first) = &thread;
+      last = &thread;
+    }
+    Thread* pop() {
+      Thread* const taken = first;
+      if (taken == nullptr) return nullptr;
+      first = taken->next_ready;
+      if (first == nullptr) last = nullptr;
+      return taken;
+    }
+  };
+  void order_warps();
+  Thread* take_by_rank();
+  unsigned first_place() const;
+  void put_last(unsigned place);
+
   const Launch* launch_ = nullptr;
-  Thread* first_ready_ = nullptr;
-  Thread* last_ready_ = nullptr;
+  Queue ready_;
+  // For the random order instead: the warps, the one that goes first at the front, and the threads of each that can run.
+  Queue ready_of_[kMostThreads / kLanes];
+  std::uint32_t ready_warps_ = 0;
+  std::uint8_t ranks_[kMostThreads / kLanes];
+  std::uint64_t delay_mask_ = 0;
   unsigned size_ = 0;
   unsigned next_start_ = 0;
   unsigned live_ = 0;
@@ -222,19 +249,13 @@ inline Thread* Block::start_next() {
 
 inline void Block::make_ready(Thread& thread) {
   thread.state = State::ready;
-  thread.next_ready = nullptr;
-  if (last_ready_ != nullptr) last_ready_->next_ready = &thread;
-  else first_ready_ = &thread;
-  last_ready_ = &thread;
+  if (launch_->order != Order::random) return ready_.push(thread);
+  const unsigned warp = thread.linear / kLanes;
+  ready_of_[warp].push(thread);
+  ready_warps_ |= 1u << warp;
 }
 
-inline Thread* Block::take_ready() {
-  Thread* const first = first_ready_;
-  if (first == nullptr) return nullptr;
-  first_ready_ = first->next_ready;
-  if (first_ready_ == nullptr) last_ready_ = nullptr;
-  return first;
-}
+inline Thread* Block::take_ready() { return ready_warps_ != 0 ? take_by_rank() : ready_.pop(); }
 
 inline bool Block::arrive_at_barrier(Thread& thread, Barrier kind, int predicate, int line) {
   thread.state = State::at_barrier;

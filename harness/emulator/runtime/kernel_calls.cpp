@@ -36,6 +36,7 @@ void Worker::meet_at_named_barrier(unsigned number, unsigned threads, bool waits
          "Give the same number of threads in all calls of a phase.", kLaunchFailure);
   }
   if (waits) suspend();
+  else has_arrived();
 }
 
 void Worker::wait_at_grid_barrier(int line) {

@@ -70,6 +70,7 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
     state.pending = static_cast<std::int64_t>(state.expected);
   }
   *word = state.word();
+  if (arrivals != 0) worker.has_arrived();
   return before;
 }
 

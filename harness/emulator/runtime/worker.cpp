@@ -309,7 +309,7 @@ void Worker::yield() {
   if (loops_over_threads_) return;  // a loop over threads has nothing that could wait
   Thread& self = *current_;
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
-  block_->make_ready(self);
+  block_->let_wait(self);
   if (Thread* const next = block_->start_next()) {
     prepare(*next);
     make_current(*next);
@@ -323,6 +323,13 @@ void Worker::yield() {
     first_yielding_ = nullptr;
     if (!block_->answer_active_lanes()) return leave_block();
   }
+  suspend();
+}
+
+// Lets another warp go on that comes first now.
+void Worker::has_arrived() {
+  if (launch_->order != Order::random) return;
+  block_->make_ready(*current_);
   suspend();
 }
 

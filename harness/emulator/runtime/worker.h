@@ -33,6 +33,7 @@ class Worker {
   void matrix_operation(WarpOp operation, const void* operand, unsigned alignment, int stride_bytes, int line);
   void yield();
   void changed_nothing();
+  void has_arrived();
   void arrive_at_cluster_barrier(bool releases, int line);
   void wait_at_cluster_barrier(bool acquires, int line);
   char* shared_of_rank(char* address, unsigned rank, int line);
