@@ -1,9 +1,9 @@
-"""Runs a process that has imported torch and forks command lines, because the import dominates short ones.
+"""Runs a process that has imported torch and forks others, because the import dominates short ones.
 
-A forked command line differs from ``python -m harness`` in nothing but that modules are loaded already. The process
-that workers are forked of can be forked here, too, instead of importing torch once more; it forgets the modules that it
-would not have. What the environment decides while torch is imported cannot be changed here: who passes such variables
-starts a process.
+A forked process differs from ``python -m harness`` or ``python -c`` in nothing but that modules are loaded already. The
+process that workers are forked of can be forked here, too, instead of importing torch once more; it forgets the modules
+that it would not have. What the environment decides while torch is imported cannot be changed here: who passes such
+variables starts a process.
 """
 
 from __future__ import annotations
@@ -57,14 +57,18 @@ class ForkServers:
         changed = {name for name, value in environment.items() if self._environment.get(name) != value}
         return not any(name.startswith(_AT_START) for name in changed)
 
-    def run(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
-        """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS``."""
+    def run(
+        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], code: str | None = None
+    ) -> tuple[int, str, str]:
+        """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS`` or ``python -c``."""
         with self._lock:
             server = self._free.pop() if self._free else None
             if server is None:
                 server = _Server(self._environment)
                 self._all.append(server)
-        answer = server.run(arguments, cwd, environment)
+        answer = server.run(
+            {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
+        )
         with self._lock:
             self._free.append(server)
         return answer
@@ -86,12 +90,12 @@ class _Server:
         )
         theirs.close()
 
-    def run(self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
-        body = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
+    def run(self, body: Mapping[str, Any]) -> tuple[int, str, str]:
         with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             told.write(json.dumps(body).encode())
             told.flush()
-            socket.send_fds(self._ours, [b"run"], [told.fileno(), out.fileno(), err.fileno()])
+            kind = b"command" if body["code"] is None else b"program"
+            socket.send_fds(self._ours, [kind], [told.fileno(), out.fileno(), err.fileno()])
             code = int(self._ours.recv(64))
             texts = []
             for stream in (out, err):
@@ -107,14 +111,14 @@ class _Server:
 def _serve(ours: socket.socket) -> None:
     """Answer requests until the other end is closed."""
     while True:
-        _, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
+        kind, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
         if len(descriptors) != 3:
             return
         child = os.fork()
         if child == 0:
             ours.close()
             try:
-                code = _command(*descriptors)
+                code = _command(*descriptors) if kind == b"command" else _program(*descriptors)
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else 1
             except BaseException:
@@ -251,9 +255,27 @@ def _remember() -> None:
     toolchain._runtime_digest(find_compiler(), torch_paths())
 
 
+def _program(told: int, *streams: int) -> int:
+    body = _begun(told, *streams)
+    sys.argv = ["-c", *body["arguments"]]
+    exec(compile(body["code"], "<string>", "exec"), {"__name__": "__main__"})
+    return 0
+
+
 def _command(told: int, *streams: int) -> int:
     # Before this process reads the command: workers must not find that in their memory.
     zygote, lane = _Spare(_zygote), _Spare(_lane)
+    body = _begun(told, *streams)
+    sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
+    from harness.__main__ import run
+
+    _adopt(zygote)
+    _adopt_lane(lane)
+    return run()
+
+
+def _begun(told: int, *streams: int) -> dict[str, Any]:
+    """Read what to do, and take the streams, environment and folder that it names."""
     with os.fdopen(told, "rb") as file:
         file.seek(0)
         body: dict[str, Any] = json.load(file)
@@ -264,12 +286,7 @@ def _command(told: int, *streams: int) -> int:
     os.environ.update(body["environment"])
     os.chdir(body["cwd"])
     sys.path[0] = body["cwd"]
-    sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
-    from harness.__main__ import run
-
-    _adopt(zygote)
-    _adopt_lane(lane)
-    return run()
+    return body
 
 
 if __name__ == "__main__":

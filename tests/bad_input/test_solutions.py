@@ -20,18 +20,21 @@ from harness.system.files import StrangeEncoding, declared_encoding, source_text
 from tests.bad_input.conftest import Place, solution
 
 LOOP = "while True: time.sleep(0.01)"
-MESS = """if os.fork() == 0:
-    time.sleep(3600)
-if os.fork() == 0:
-    os.setsid()
-    os.fork()
-    time.sleep(3600)
-subprocess.Popen(["sleep", "3600"], start_new_session=True, cwd="/")
-mark = os.environ["TMPDIR"]
-subprocess.Popen([mark, "3600"], executable="/bin/sleep", start_new_session=True, env={}, cwd="/")
-threading.Thread(target=time.sleep, args=(3600,)).start()
-sys.stderr.write("x" * 4_000_000)
-os.chdir("/")"""
+#: In the first two calls alone: each child is a copy of all of torch.
+MESS = """if len(messes) < 2:
+    messes.append(1)
+    if os.fork() == 0:
+        time.sleep(3600)
+    if os.fork() == 0:
+        os.setsid()
+        os.fork()
+        time.sleep(3600)
+    subprocess.Popen(["sleep", "3600"], start_new_session=True, cwd="/")
+    mark = os.environ["TMPDIR"]
+    subprocess.Popen([mark, "3600"], executable="/bin/sleep", start_new_session=True, env={}, cwd="/")
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    sys.stderr.write("x" * 4_000_000)
+    os.chdir("/")"""
 BUILD = """from torch.utils.cpp_extension import load_inline
 load_inline(name="late", cpp_sources="int late();", cuda_sources='''
 #include <torch/extension.h>
@@ -68,7 +71,7 @@ CANDIDATES = [
     Candidate("end_in_backward", solution(backward="os._exit(0)"), "CRASHED", "exit code 0"),
     Candidate("builds_late", solution(init=BUILD), "PASSED"),
     Candidate("hoards", solution("kept = []\nwhile True: kept.append(bytes(1 << 28))"), "OUT_OF_MEMORY", "MemoryError"),
-    Candidate("leaves_a_mess", solution(MESS), "PASSED"),
+    Candidate("leaves_a_mess", solution(MESS, first="messes = []\n"), "PASSED"),
     Candidate("locks_its_folder", solution("os.makedirs('a/b', exist_ok=True); os.symlink('/', f'a/{time.monotonic_ns()}'); os.chmod('a', 0); os.chmod('.', 0)", result="torch.tanh(x * self.w)").replace("os.makedirs", "os.chmod(os.environ['HOME'], 0o700); os.path.exists('a') and os.chmod('a', 0o700); os.makedirs"), "PASSED"),
     Candidate("closes_descriptors", solution("os.closerange(0, 256)"), "CRASHED", "exit code"),
     Candidate("gives_its_input", solution(result="x"), "WRONG_OUTPUT", "output"),

@@ -10,6 +10,7 @@ import pytest
 
 from harness.emulator.toolchain import build_runtime
 from tests.emulator.running import run_on_emulator
+from tests.fork_server import ForkServers
 
 from .native import ORDERS, Emulator, build_kernels
 
@@ -47,7 +48,7 @@ def ordered(request: pytest.FixtureRequest, emulator: Emulator) -> Emulator:
 
 
 @pytest.fixture
-def run_solution(shared_emulator: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def run_solution(fork_servers: ForkServers, shared_emulator: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Runs the text of a solution file on the emulator, in a process of its own.
 
     Keywords are environment variables. See ``run_on_emulator`` for the answer.
@@ -56,6 +57,6 @@ def run_solution(shared_emulator: Path, tmp_path: Path) -> Callable[..., dict[st
     def run(text: str, name: str = "solution.py", **environment: str) -> dict[str, Any]:
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        return run_on_emulator(path, tmp_path / "built", shared_emulator, **environment)
+        return run_on_emulator(fork_servers, path, tmp_path / "built", shared_emulator, **environment)
 
     return run

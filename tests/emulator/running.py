@@ -1,4 +1,4 @@
-"""Runs Python, and solution files on the emulator, in processes of their own."""
+"""Starts Python, and runs solution files on the emulator, in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.fork_server import ForkServers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -54,10 +56,13 @@ def start_python(code: str, *arguments: str | Path, **environment: str) -> subpr
     )
 
 
-def run_on_emulator(solution: Path, built: Path, cache: Path, **environment: str) -> dict[str, Any]:
+def run_on_emulator(
+    servers: ForkServers, solution: Path, built: Path, cache: Path, **environment: str
+) -> dict[str, Any]:
     """Runs a solution file on the emulator.
 
     Args:
+        servers: Where the process is forked from, unless its variables count at its start.
         solution: The file. It may use ``session``.
         built: Where its builds are kept.
         cache: Where the emulator's libraries are kept.
@@ -67,8 +72,14 @@ def run_on_emulator(solution: Path, built: Path, cache: Path, **environment: str
         ``result`` (the file's global of that name) or what the build raised, ``events`` of the builds, the keys
         ``built``, and the runtime's ``reports``.
     """
-    process = start_python(_RUN_SOLUTION, solution, built, cache, **environment)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
+    arguments = [str(solution), str(built), str(cache)]
+    whole = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
+    if servers.can_run(whole):
+        code, out, err = servers.run(arguments, REPOSITORY, whole, _RUN_SOLUTION)
+    else:
+        process = start_python(_RUN_SOLUTION, *arguments, **environment)
+        out, err = process.communicate()
+        code = process.returncode
+    assert code == 0, err
     answer: dict[str, Any] = json.loads(out.splitlines()[-1])
     return answer

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.emulator.running import run_on_emulator
+from tests.fork_server import ForkServers
 
 CPP = r"""
 #include <torch/extension.h>
@@ -137,11 +138,11 @@ result = {{
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, shared_emulator: Path) -> dict[str, Any]:
+def told(fork_servers: ForkServers, tmp_path_factory: pytest.TempPathFactory, shared_emulator: Path) -> dict[str, Any]:
     """What two modules of the same functions answer: the emulator's, then pybind11's."""
     folder = tmp_path_factory.mktemp("binding")
     (folder / "solution.py").write_text(SOLUTION)
-    answer = run_on_emulator(folder / "solution.py", folder / "built", shared_emulator)
+    answer = run_on_emulator(fork_servers, folder / "solution.py", folder / "built", shared_emulator)
     found: dict[str, Any] = answer.get("result") or answer
     return found
 
