@@ -19,13 +19,13 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +105,6 @@ for line in sys.stdin:
     print("done", flush=True)
 cluster.shutdown()
 """
-_MARK = "KILLED_CLUSTER"
 
 
 class Batch:
@@ -150,7 +149,7 @@ class Batch:
 
     def left_over(self) -> list[str]:
         """Processes that still have to do with this batch."""
-        return [words for _, words in _processes(f"HARNESS_HOME={self.home}")]
+        return [words for _, words in _processes(self.tmp)]
 
     def is_still(self) -> bool:
         """Whether all of them end."""
@@ -165,15 +164,14 @@ class Nodes:
     """
 
     def __init__(self) -> None:
-        self._mark = f"{_MARK}={uuid.uuid4()}"
-        name, _, value = self._mark.partition("=")
+        self._tmp = Path(tempfile.mkdtemp(prefix="k"))  # short, since Ray's sockets lie in it
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", CLUSTER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=REPOSITORY,
-            env={**os.environ, name: value},
+            env={**os.environ, "TMPDIR": str(self._tmp)},
             text=True,
         )
         self.address = self._said()
@@ -187,23 +185,25 @@ class Nodes:
 
     def judging(self) -> dict[int, str]:
         """Processes of the harness on its nodes, and their command lines."""
-        return {process: words for process, words in _processes(self._mark) if "harness" in words}
+        return {process: words for process, words in _processes(self._tmp) if "harness" in words}
 
     def close(self) -> None:
         """End it all, what Ray has left of killed nodes too."""
         if self._process.poll() is None:
             self._process.communicate()
-        for process, _ in _processes(self._mark):
+        for process, _ in _processes(self._tmp):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self._tmp, ignore_errors=True)
 
     def _said(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
 
-def _processes(mark: str) -> Iterator[tuple[int, str]]:
-    """Processes in whose environment this stands, and their command lines."""
+def _processes(tmp: Path) -> Iterator[tuple[int, str]]:
+    """Processes that began with this temporary folder, and their command lines."""
+    mark = f"TMPDIR={tmp}"
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if mark.encode() in path.read_bytes().split(b"\0"):

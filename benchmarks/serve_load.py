@@ -82,7 +82,7 @@ class Server:
         """The process of its lane."""
         assert self.process is not None
         (judge,) = children(self.process.pid, "harness.executors.service")
-        return children(judge, "harness.executors.lane_process")[0]
+        return children(judge, "harness.executors.lane_start")[0]
 
     def kill(self) -> None:
         """Ends it with SIGKILL."""

@@ -29,7 +29,7 @@ KEPT_ENVIRONMENT = (
 #: The variables, by how they begin, that Python and the libraries below torch read when they start.
 _READ_AT_START = (
     *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_"),
-    *("PYTHON", "PYTORCH_", "TORCH"),
+    *("PYTHON", "PYTORCH_", "TMPDIR", "TORCH"),
 )
 #: As in ``harness.worker.zygote``, which the judge does not import.
 ANSWER_BYTES = 4
