@@ -28,7 +28,9 @@ __all__ = ["folder"]  # a fixture
 
 
 @pytest.fixture
-def nodes() -> Iterator[Nodes]:
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    # For so long Ray looks for a lost head, one of its threads without a pause; by itself for a minute.
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")
     nodes = Nodes()
     yield nodes
     nodes.close()
