@@ -108,10 +108,7 @@ class _Links(HTMLParser):
         assert not [name for name in names if name.startswith("on")]
 
 
-@pytest.fixture
-def filled(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
+def fill(folder: Path) -> Path:
     before = replace(PASSED, digest="d0", record="00000000000f", created_at="2025-12-31T00:00:00+00:00")
     with Store(folder, writable=True) as store:
         for record in (before, PASSED, WRONG, HOSTILE):
@@ -120,40 +117,52 @@ def filled(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def report(harness: Harness, filled: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "report.html"
-    ran = harness("report", "-o", path, "--home", filled)
+def filled(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return fill(tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def report(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    ran = harness("report", "-o", path, "--home", fill(tmp_path_factory.mktemp("home")))
     assert (ran.code, ran.out) == (0, ""), ran.err
     assert f"wrote {path}: 4 records" in ran.err
     return path
 
 
-@pytest.fixture
-def page(report: Path) -> Iterator[Any]:
-    """The report in Chromium."""
-    with opened(report) as page:
-        yield page
-
-
-@contextlib.contextmanager
-def opened(report: Path) -> Iterator[Any]:
-    """A report in Chromium; at the end nothing of it has run that is not ours, and nothing failed."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip("needs a browser: apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
-    troubles: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.on("console", lambda message: troubles.append(message.text))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or troubles.append(request.url))
-        page.goto(report.as_uri())
-        yield page
-        assert page.evaluate("window.hacked") is None
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, report: Path) -> Iterator[Any]:
+    """The report in Chromium."""
+    with opened(browser, report) as page:
+        yield page
+
+
+@contextlib.contextmanager
+def opened(browser: Any, report: Path) -> Iterator[Any]:
+    """A report in Chromium; at the end nothing of it has run that is not ours, and nothing failed."""
+    troubles: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("request", lambda request: request.url.startswith("file:") or troubles.append(request.url))
+    page.goto(report.as_uri())
+    yield page
+    assert page.evaluate("window.hacked") is None
+    page.close()
     assert troubles == []
 
 
@@ -325,7 +334,7 @@ def test_it_fits_the_window(page: Any, width: int, scheme: str) -> None:
     assert ink != paper
 
 
-def test_a_search_is_shown_turn_by_turn(harness: Harness, filled: Path, tmp_path: Path) -> None:
+def test_a_search_is_shown_turn_by_turn(browser: Any, harness: Harness, filled: Path, tmp_path: Path) -> None:
     transcript = Transcript(tmp_path / f"run{SCRIPT[:8]}", {"problem": "norm", "strategy": "tree"})
     for number, records, gate in ((1, (WRONG,), None), (2, (PASSED,), Gate(True)), (3, (), None)):
         asked = Attempt(number, Kind.REPAIR, number - 1 or None, SCRIPT, f"prompt {number} {SCRIPT}{CLOSING}")
@@ -343,7 +352,7 @@ def test_a_search_is_shown_turn_by_turn(harness: Harness, filled: Path, tmp_path
     ran = harness("report", transcript.path.parent, "-o", tmp_path / "r.html", "--home", filled)
     transcript.close()
     assert (ran.code, ran.out) == (0, ""), ran.err
-    with opened(tmp_path / "r.html") as page:
+    with opened(browser, tmp_path / "r.html") as page:
         told = page.inner_text("main")
         assert "1 of 3 attempts passed, the first of them attempt 2; 4,500 tokens; 4,500 for each" in told
         rows = [row.inner_text().split("\t") for row in page.locator(".turns tbody tr").all()]
