@@ -36,6 +36,8 @@ _MODULES = (
     *("click", "jinja2", "multiprocessing.connection", "rich.console", "rich.table", "sqlite3", "tomllib", "tqdm"),
     "torch._dynamo",  # torch imports it when it works out the sizes of a problem's tensors
 )
+#: The same of packages that need not be there.
+_OPTIONAL = ("matplotlib.figure", "openai")
 #: The packages of the harness that command lines and lanes import.
 _PACKAGES = ("executors", "judge", "project", "records", "report", "scanning", "system", "timing")
 _COMMANDS = ("harness.__main__", "harness.commands.evaluate", "harness.commands.evaluation_run")
@@ -296,6 +298,9 @@ if __name__ == "__main__":
     _of_workers.update(name for name in sys.modules if name.startswith("harness."))
     for name in (*_MODULES, *_COMMANDS, *_modules_of_packages()):
         importlib.import_module(name)
+    for name in _OPTIONAL:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     _remember()
     for one in [*weakref.finalize._registry]:  # type: ignore[attr-defined] # torch's own take long at each end
         one.atexit = False
