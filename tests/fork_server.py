@@ -194,7 +194,8 @@ def _zygote(_: dict[str, Any]) -> None:
         if getattr(sys.modules.get(package), last, None) is module:
             delattr(sys.modules[package], last)
     os.setsid()
-    sys.path[0], sys.argv = "/", ["harness.worker"]
+    del sys.path[0]  # Python has the option -P there
+    sys.argv = ["harness.worker"]
     from harness.worker.zygote import serve
 
     serve(socket.socket(fileno=3))

@@ -37,7 +37,6 @@ def _be_zygote(theirs: int, said: int) -> None:
         os.dup2(given, number, inheritable=number < 3)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
-    sys.path.insert(0, "/")
     sys.argv = ["harness.worker"]
     sys.dont_write_bytecode = True
     zygote.serve(socket.socket(fileno=3))

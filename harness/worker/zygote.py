@@ -75,6 +75,7 @@ def serve(ours: socket.socket) -> NoReturn:
     """Is a zygote on this end of the judge's socket pair, and a worker in each forked process."""
     reset_inherited()
     hide_memory()  # a worker makes its own memory readable again
+    sys.path.insert(0, "/")  # a worker has its folder there; Python's option -P leaves no place for it
     worker = ZygoteServer(ours).serve()
     code = worker.run() if worker is not None else 0
     sys.stdout.flush()

@@ -12,6 +12,7 @@ import pytest
 from harness.executors.lane_handle import LaneProcess, opening_of
 from harness.executors.protocol import Opening
 from harness.judge.process.leftovers import children_of
+from harness.judge.process.zygote import start_environment
 
 SECRET = "a key that no candidate may see"
 
@@ -57,3 +58,14 @@ def test_nothing_of_a_zygote_outlives_its_lane(lane: tuple[int, int]) -> None:
     os.kill(number, signal.SIGKILL)
     assert select.select([end], [], [], 60)[0] == [end]
     os.close(end)
+
+
+def test_a_process_starts_with_what_libraries_read_then_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "TMPDIR", "SOMEBODY_S_KEY", "PYTHONPATH"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    begun = start_environment()
+    assert (begun["OMP_NUM_THREADS"], begun["TMPDIR"]) == ("7", "7")
+    assert "SOMEBODY_S_KEY" not in begun
+    assert "7" not in begun["PYTHONPATH"].split(os.pathsep)
+    assert "PYTHONDONTWRITEBYTECODE" not in begun

@@ -17,6 +17,7 @@ from typing import IO, ClassVar, Protocol
 
 from harness import package
 from harness.errors import HarnessError
+from harness.project.paths import PYTHON_OPTIONS
 from harness.system.processes import adopt_orphans
 
 #: Seconds that importing torch may take, and that forking a worker may take.
@@ -179,11 +180,11 @@ class Zygote:
             OSError: The process cannot be started.
         """
         return subprocess.Popen(
-            [sys.executable, "-m", "harness.worker", str(theirs.fileno())],
+            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.worker", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            cwd="/",  # Python then imports nothing from the user's current folder.
+            cwd="/",
             env={**start_environment(), "PYTHONDONTWRITEBYTECODE": "1"},
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # A Ctrl-C is for the judge.
@@ -298,7 +299,9 @@ def start_environment() -> dict[str, str]:
     It holds nothing else of the user's environment, which may have keys and passwords in it.
     """
     read = {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
-    return {**read, **environment()}
+    kept = environment()
+    del kept["PYTHONDONTWRITEBYTECODE"]  # a lane compiles modules for later ones, too
+    return {**read, **kept}
 
 
 def environment() -> dict[str, str]:
