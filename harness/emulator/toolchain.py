@@ -60,6 +60,8 @@ __all__ = [
 _LOOPS = frozenset({"for", "while", "do", "goto"})
 _REGISTERS = frozenset({"STABLE_TORCH_LIBRARY", "STABLE_TORCH_LIBRARY_IMPL"})
 _OUT_OF_SPACE = "No space left on device"
+#: The most parts of the runtime that compile side by side.
+MOST_PARTS = 8
 #: The folder of precompiled headers beside the libraries.
 HEADERS = "headers"
 #: The time to wait for another process that builds the runtime. The build takes a minute on two idle
@@ -154,65 +156,59 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _runtime_commands(compiler: Compiler, torch: TorchPaths, built: Path) -> list[list[str]]:
-    common = [
-        *compiler.command,
-        *compiler.common_flags(),
-        "-O2",
-        "-fno-semantic-interposition",
-        "-shared",
-        f"-I{INCLUDE}",
-        f"-I{RUNTIME}",
-    ]
-    sources = sorted(RUNTIME.glob("*.cpp"))
-    core = [path for path in sources if not path.name.startswith("torch_")] + sorted(RUNTIME.glob("*.S"))
+def _runtime_commands(
+    compiler: Compiler, torch: TorchPaths, built: Path, parts: int
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Returns the commands that compile the runtime in so many parts, and those that link its libraries in turn."""
+    common = [*compiler.command, *compiler.common_flags(), "-O2", "-fno-semantic-interposition"]
+    includes = [f"-I{INCLUDE}", f"-I{RUNTIME}"]
+    sources = sorted([*RUNTIME.glob("*.cpp"), *RUNTIME.glob("*.S")], key=lambda path: (-path.stat().st_size, path.name))
+    core = [path for path in sources if not path.name.startswith("torch_")]
     for_torch = [path for path in sources if path.name.startswith("torch_")]
-    return [
+    theirs = [*includes, *torch.include_flags, "-isystem", str(python_include())]
+    compiled = [
+        [*common, "-r", *includes, *map(str, core[part::parts]), "-o", str(built / f"core{part}.o")]
+        for part in range(parts)
+    ]
+    compiled += [[*common, "-r", *theirs, str(path), "-o", str(built / f"{path.stem}.o")] for path in for_torch]
+    linked = [
         [
-            *common,
-            "-Wl,-soname,libcuemu.so",
-            *map(str, core),
-            "-o",
-            str(built / "libcuemu.so"),
-            "-ldl",
-            *compiler.link_flags,
+            *(*common, "-shared", "-Wl,-soname,libcuemu.so"),
+            *(str(built / f"core{part}.o") for part in range(parts)),
+            *("-o", str(built / "libcuemu.so"), "-ldl", *compiler.link_flags),
         ],
         [
-            *common,
-            *torch.include_flags,
-            "-isystem",
-            str(python_include()),
-            "-Wl,-soname,libcuemu_torch.so",
-            *map(str, for_torch),
-            "-o",
-            str(built / "libcuemu_torch.so"),
-            f"-L{built}",
-            "-lcuemu",
-            "-Wl,-rpath,$ORIGIN",
-            f"-L{torch.libraries}",
-            "-lc10",
-            "-ltorch_cpu",
-            "-ltorch_python",
-            "-ldl",
-            *compiler.link_flags,
+            *(*common, "-shared", "-Wl,-soname,libcuemu_torch.so"),
+            *(str(built / f"{path.stem}.o") for path in for_torch),
+            *("-o", str(built / "libcuemu_torch.so"), f"-L{built}", "-lcuemu", "-Wl,-rpath,$ORIGIN"),
+            *(f"-L{torch.libraries}", "-lc10", "-ltorch_cpu", "-ltorch_python", "-ldl", *compiler.link_flags),
         ],
     ]
+    return compiled, linked
 
 
 def _compile_runtime(compiler: Compiler, torch: TorchPaths, scratch: Path) -> None:
     built = scratch / "built"
     built.mkdir()
+    compiled, linked = _runtime_commands(compiler, torch, built, min(MOST_PARTS, os.cpu_count() or 1))
     # The second library links to the first.
-    for command in _runtime_commands(compiler, torch, built):
-        (finished,) = run_together([command], scratch)
-        if finished.status != 0:
-            if _OUT_OF_SPACE in finished.output or shutil.disk_usage(scratch).free < 1 << 20:
-                raise ToolchainError(f"The disk is full: {scratch.parent} has no room for the emulator's runtime.")
-            telling = "\n".join(finished.output.strip().splitlines()[-20:])
-            raise ToolchainError(
-                f"The emulator's runtime does not compile with {shlex.join(compiler.command)} ({compiler.version}):\n"
-                f"{telling}\nTry another compiler through CXX, or report this."
-            )
+    for commands in (compiled, *([command] for command in linked)):
+        for finished in run_together(commands, scratch, lambda index, failed: True):
+            if finished.status != 0 and not finished.was_ended:
+                raise _uncompiled(compiler, scratch, finished.output)
+    for part in built.glob("*.o"):
+        part.unlink()
+
+
+def _uncompiled(compiler: Compiler, scratch: Path, output: str) -> ToolchainError:
+    """Returns the error that says why the runtime does not compile."""
+    if _OUT_OF_SPACE in output or shutil.disk_usage(scratch).free < 1 << 20:
+        return ToolchainError(f"The disk is full: {scratch.parent} has no room for the emulator's runtime.")
+    telling = "\n".join(output.strip().splitlines()[-20:])
+    return ToolchainError(
+        f"The emulator's runtime does not compile with {shlex.join(compiler.command)} ({compiler.version}):\n"
+        f"{telling}\nTry another compiler through CXX, or report this."
+    )
 
 
 def _precompile(compiler: Compiler, torch: TorchPaths, scratch: Path) -> Path:
@@ -249,7 +245,8 @@ def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
     files += lean_files()
     # Not the compiler's own path: a wrapper, such as ccache's, makes the same libraries. Nor the harness's: another
     # installation of the same files does, too.
-    commands = [" ".join(words[1:]) for words in _runtime_commands(compiler, torch, Path("built"))]
+    compiled, linked = _runtime_commands(compiler, torch, Path("built"), 1)
+    commands = [" ".join(words[1:]) for words in (*compiled, *linked)]
     commands = [command.replace(str(EMULATOR), "") for command in commands]
     return _digest(_files_digest(files), compiler.version, torch.version, *commands)
 
