@@ -41,7 +41,7 @@ LARGEST_LOAD = 256.0
 #: The load with a size halved, as a share of that before, at which the halving stays.
 _WORTH_IT = 0.9
 #: Runs on the meta device, and operators in all of them, after which the search ends.
-_MOST_RUNS, _MOST_OPERATORS = 120, 50_000
+_MOST_RUNS, _MOST_OPERATORS = 120, 200_000
 
 
 class Small(NamedTuple):

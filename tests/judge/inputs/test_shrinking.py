@@ -52,6 +52,19 @@ def get_inputs():
 def get_init_inputs():
     return [8192, 4096]
 """
+RECURRENT = """
+steps, width = 60_000, 16
+class Model(nn.Module):
+    def forward(self, x):
+        state = x[0]
+        for one in x:
+            state = torch.mm(state, one)
+        return state
+def get_inputs():
+    return [torch.rand(steps, width, width)]
+def get_init_inputs():
+    return []
+"""
 FIXED = """
 batch_size = 64
 width = 8192
@@ -124,6 +137,13 @@ def test_literals_shrink_together_where_the_model_wants_it(tmp_path: Path) -> No
         small.constants["get_inputs[0]"],
         small.constants["get_init_inputs[1]"],
     )
+
+
+def test_a_long_recurrence_gets_fewer_steps(tmp_path: Path) -> None:
+    small = small_case(problem_of(tmp_path, RECURRENT))
+    assert small is not None
+    assert small.constants["steps"] < 60_000
+    assert small.load <= ENOUGH
 
 
 def test_a_constant_that_the_model_reads_stays(tmp_path: Path) -> None:
