@@ -29,8 +29,8 @@ def forked_zygote() -> Zygote:
     return Zygote.forked(number, ours, said)
 
 
-def _be_zygote(theirs: int, said: int) -> None:
-    """Turns this fork into what ``python -m harness.worker`` is; does not return."""
+def _be_zygote(theirs: int, said: int) -> NoReturn:
+    """Turns this fork into what ``python -m harness.worker`` is."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     for given, number in ((nothing, 0), (said, 1), (said, 2), (theirs, 3)):
