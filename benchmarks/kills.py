@@ -402,15 +402,16 @@ class Killer:
 
 
 def kind_of(process: int) -> str:
-    """What a process is; a worker has its zygote's words.
+    """What a process is; a worker has its zygote's words, and a zygote its lane's.
 
     Raises:
         OSError: It has ended.
     """
     words = Path(f"/proc/{process}/cmdline").read_text(errors="replace")
-    if "harness.worker" in words:
-        return "worker or zygote"
-    return "lane" if "harness.executors" in words else "compiler or other"
+    if "harness.worker" not in words and "harness.executors" not in words:
+        return "compiler or other"
+    # A lane leads a group in its driver's session.
+    return "lane" if os.getpgid(process) == process != os.getsid(process) else "worker or zygote"
 
 
 def _parent(folder: Path) -> int:

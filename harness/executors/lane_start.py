@@ -19,10 +19,17 @@ from harness.worker import zygote
 
 
 def forked_zygote() -> Zygote:
-    """Forks a zygote from this process, which has one thread and has imported torch."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    said = os.fdopen(os.memfd_create("zygote"), "w+b")
-    number = os.fork()
+    """Forks a zygote from this process, which has one thread and has imported torch.
+
+    Where the system refuses, the zygote is one that has not started. The session starts it, and
+    reports what it lacks.
+    """
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        said = os.fdopen(os.memfd_create("zygote"), "w+b")
+        number = os.fork()
+    except OSError:
+        return Zygote()
     if not number:
         _be_zygote(theirs.detach(), said.fileno())
     theirs.close()
@@ -62,7 +69,7 @@ def become_lane(connection: Connection) -> NoReturn:
 def _take(environment: dict[str, str]) -> None:
     """Gives this process its environment, which it could not have before the fork."""
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({name: value for name, value in environment.items() if name})  # a program may pass ``=value``
     sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)[1:]  # the first folder is the harness's
     tempfile.tempdir = None  # a module may have asked for it already
 

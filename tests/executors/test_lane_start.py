@@ -4,16 +4,32 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 
 from harness.executors.lane_handle import LaneProcess, opening_of
-from harness.executors.protocol import Opening
+from harness.executors.protocol import Opened, Opening
 from harness.judge.process.leftovers import children_of
 from harness.judge.process.zygote import start_environment
+from harness.project.paths import import_path
 
+#: A lane's program where the system refuses to fork, as at the limit of a user's processes.
+REFUSED = """
+import errno, os, sys
+from multiprocessing.connection import Connection
+from harness.executors.lane_start import become_lane
+
+def refuse():
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+os.fork = refuse
+become_lane(Connection(int(sys.argv[1])))
+"""
 SECRET = "a key that no candidate may see"
 
 
@@ -60,12 +76,29 @@ def test_nothing_of_a_zygote_outlives_its_lane(lane: tuple[int, int]) -> None:
     os.close(end)
 
 
+def test_a_lane_opens_where_it_cannot_fork_and_with_a_nameless_variable(own_home: Path) -> None:
+    ours, theirs = Pipe()
+    command = [sys.executable, "-c", REFUSED, str(theirs.fileno())]
+    environment = {**os.environ, "PYTHONPATH": import_path(), "": "a program may pass it"}
+    with subprocess.Popen(command, env=start_environment(), pass_fds=[theirs.fileno()], process_group=0) as process:
+        theirs.close()
+        ours.send(environment)
+        ours.send(Opening("cpu", own_home, False, os.getpid()))
+        try:
+            assert isinstance(ours.recv(), Opened)
+        finally:
+            ours.close()
+    assert process.returncode == 0
+
+
 def test_a_process_starts_with_what_libraries_read_then_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMP_NUM_THREADS", "TMPDIR", "SOMEBODY_S_KEY", "PYTHONPATH"):
+    secrets = ("SOMEBODY_S_KEY", "PYTHONANYWHERE_API_TOKEN", "TORCH_INDEX_PASSWORD", "CUDA_SECRET")
+    manners = ("PYTHONIOENCODING", "PYTHONOPTIMIZE")  # a candidate would run otherwise
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TMPDIR", "PYTHONPATH", *secrets, *manners):
         monkeypatch.setenv(name, "7")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     begun = start_environment()
-    assert (begun["OMP_NUM_THREADS"], begun["TMPDIR"]) == ("7", "7")
-    assert "SOMEBODY_S_KEY" not in begun
+    assert (begun["OMP_NUM_THREADS"], begun["OPENBLAS_NUM_THREADS"], begun["TMPDIR"]) == ("7", "7", "7")
+    assert not begun.keys() & {*secrets, *manners}
     assert "7" not in begun["PYTHONPATH"].split(os.pathsep)
     assert "PYTHONDONTWRITEBYTECODE" not in begun

@@ -22,16 +22,21 @@ from harness.system.processes import adopt_orphans
 
 #: Seconds that importing torch may take, and that forking a worker may take.
 IMPORT_LIMIT_S, FORK_LIMIT_S = 120.0, 30.0
-#: The variables of the judge's environment that a worker gets. A zygote has no more.
+#: The variables of the judge's environment that a worker gets.
 KEPT_ENVIRONMENT = (
     *("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
     *("CUDA_VISIBLE_DEVICES", "OMP_WAIT_POLICY"),
 )
 #: The variables, by how they begin, that Python and the libraries below torch read when they start.
+#: A candidate can read them, since the kernel keeps what a process starts with. Those of Python's
+#: by which a candidate would run otherwise, such as ``PYTHONOPTIMIZE``, are not among them.
 _READ_AT_START = (
-    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "MKL_", "OMP_", "ONEDNN_"),
-    *("PYTHON", "PYTORCH_", "TMPDIR", "TORCH"),
+    *("ATEN_", "CUDA_", "DNNL_", "GOMP_", "KMP_", "LC_CTYPE", "MKL_", "OMP_", "ONEDNN_", "OPENBLAS_"),
+    *("PYTHONCOERCECLOCALE", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONNOUSERSITE"),
+    *("PYTHONPYCACHEPREFIX", "PYTHONUSERBASE", "PYTHONUTF8", "PYTORCH_", "TMPDIR", "TORCH"),
 )
+#: Words in names of variables that no candidate may read.
+_SECRET = ("AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")
 #: As in ``harness.worker.zygote``, which the judge does not import.
 ANSWER_BYTES = 4
 _LONGEST_NAP_S = 0.05
@@ -298,7 +303,11 @@ def start_environment() -> dict[str, str]:
 
     It holds nothing else of the user's environment, which may have keys and passwords in it.
     """
-    read = {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
+    read = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(_READ_AT_START) and not any(word in name.upper() for word in _SECRET)
+    }
     kept = environment()
     del kept["PYTHONDONTWRITEBYTECODE"]  # a lane compiles modules for later ones, too
     return {**read, **kept}
