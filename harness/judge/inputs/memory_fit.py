@@ -11,6 +11,7 @@ import torch
 from harness.aten.torch_state import kept_state
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import seeded
+from harness.judge.inputs.recurrence import OneStep
 from harness.project import problems
 from harness.project.problems import Problem
 from harness.system.memory import available_memory, size_text
@@ -87,7 +88,8 @@ def size_of(problem: Problem, constants: dict[str, Any], *, is_rough: bool = Fal
             known = held_by(given, [], list(model.parameters()))
             if is_rough and known.elements <= FEW_ELEMENTS and _has_small_numbers((arguments, inputs)):
                 return known
-            result = model(*inputs)
+            with OneStep():
+                result = model(*inputs)
     # A problem may do what meta tensors cannot; then its size is unknown, which is no error.
     except Exception:
         return None

@@ -13,7 +13,8 @@ table and the bound of its indices are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from harness.aten.dispatching import DispatchMode
 from harness.aten.torch_state import kept_state
 from harness.judge.inputs.draws import seeded
 from harness.judge.inputs.memory_fit import held_by
+from harness.judge.inputs.recurrence import OneStep
 from harness.project import problems
 from harness.project.cases import UNDECLARED
 from harness.project.excerpt import model_excerpt
@@ -69,14 +71,24 @@ class _Work(DispatchMode):  # type: ignore[no-untyped-call]
         self.results = 0
         self.flops = 0
         self.operators = 0
+        self._times = 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.operators += 1
-        self.results += sum(tensor.numel() for tensor in tensors_of(result))
+        self.results += self._times * sum(tensor.numel() for tensor in tensors_of(result))
         if (count := flop_registry.get(func.overloadpacket)) is not None:
-            self.flops += count(*args, **(kwargs or {}), out_val=result)
+            self.flops += self._times * count(*args, **(kwargs or {}), out_val=result)
         return result
+
+    @contextlib.contextmanager
+    def counted(self, times: int) -> Iterator[None]:
+        """Counts what runs in the block so many times."""
+        self._times = times
+        try:
+            yield
+        finally:
+            self._times = 1
 
 
 def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | None:
@@ -256,7 +268,7 @@ class _Search:
                 if not (isinstance(arguments, list | tuple) and isinstance(inputs, list | tuple)):
                     return None
                 model = module.model(*arguments)
-                with work:
+                with work, OneStep(work.counted):
                     results = list(tensors_of(model(*inputs))) if self._calls_model else []
         except (Exception, SystemExit):  # the problem's own code, with sizes that it may not allow
             return None

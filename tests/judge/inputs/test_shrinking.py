@@ -65,6 +65,19 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+LAYER = """
+steps, batch, width = STEPS, 8, 64
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LAYER
+    def forward(self, x):
+        return self.layer(x)[0]
+def get_inputs():
+    return [torch.rand(steps, batch, width)]
+def get_init_inputs():
+    return []
+"""
 FIXED = """
 batch_size = 64
 width = 8192
@@ -144,6 +157,17 @@ def test_a_long_recurrence_gets_fewer_steps(tmp_path: Path) -> None:
     assert small is not None
     assert small.constants["steps"] < 60_000
     assert small.load <= ENOUGH
+
+
+@pytest.mark.parametrize("layer", ["GRU(width, 32, 3)", "LSTM(width, 32, bidirectional=True)", "RNN(width, 32)"])
+def test_the_steps_of_a_recurrent_layer_are_counted_without_running_them(tmp_path: Path, layer: str) -> None:
+    recurrent = problem_of(tmp_path, LAYER.replace("LAYER", layer).replace("STEPS", "50_000"))
+    small = small_case(recurrent)
+    assert small is not None
+    assert small.load <= ENOUGH
+    assert 8 < small.constants["steps"] < 5_000
+    shapes = run(recurrent, small.constants)
+    assert shapes[1][:2] == shapes[0][:2]
 
 
 def test_a_constant_that_the_model_reads_stays(tmp_path: Path) -> None:
