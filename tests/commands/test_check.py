@@ -14,10 +14,13 @@ FUSED = REPOSITORY / "solutions" / "group_norm" / "fused.py"
 Harness = Callable[..., Any]
 
 BEFORE_REUSE = "  __syncthreads();  // every thread has read the result of the reduction before\n"
+SHARED_STORE = "  if (lane == 0) scratch[warp] = value;"
 STORE = "  lane_dy_xhat[threadIdx.y][threadIdx.x] = sum_dy_xhat;\n"
 #: Changes of a solution that keep every line where it was: what is replaced, and by what.
 CHANGES = {
     "missing_barrier": (BEFORE_REUSE, "\n"),
+    # What it reads beside the store goes nowhere.
+    "idle_read": (SHARED_STORE, f"{SHARED_STORE} (void)*reinterpret_cast<const volatile char*>(scratch);"),
     "missing_store": (STORE, "\n"),
     "lonely_barrier": (BEFORE_REUSE, "  if (threadIdx.x != 0) __syncthreads();\n"),
 }
@@ -52,19 +55,26 @@ def line_of(words: str) -> int:
 
 
 def test_a_race_that_changes_no_result_is_named_with_both_accesses(checked: dict[str, dict[str, Any]]) -> None:
-    record = checked["missing_barrier"]
+    record = checked["idle_read"]
     assert (record["status"], record["policy"]["check"]) == ("UNSAFE", "sm_90")
     assert "outputs and gradients are right nevertheless" in record["message"]
     assert all(report["ok"] for report in (*record["outputs"], *record["gradients"]))
     found = decisive(record)
     assert {finding["kind"] for finding in found} == {"race"}
-    lines = {line_of("if (lane == 0) scratch[warp] = value;"), line_of("  return scratch[0];")}
-    finding = next(one for one in found if {access["line"] for access in one["accesses"]} == lines)
+    finding = next(one for one in found if {access["line"] for access in one["accesses"]} == {line_of(SHARED_STORE)})
     assert finding["kernel"]
-    assert "__syncthreads()" in finding["remedy"]
+    assert "__syncwarp()" in finding["remedy"]
     writing, reading = finding["accesses"]
     assert writing["thread"] != reading["thread"]
     assert writing["block"] == reading["block"]
+
+
+def test_a_missing_barrier_is_named_with_both_accesses(checked: dict[str, dict[str, Any]]) -> None:
+    lines = {line_of(SHARED_STORE), line_of("  return scratch[0];")}
+    assert checked["missing_barrier"]["status"] == "UNSAFE"
+    found = decisive(checked["missing_barrier"])
+    finding = next(one for one in found if {access["line"] for access in one["accesses"]} == lines)
+    assert "__syncthreads()" in finding["remedy"]
 
 
 def test_a_read_of_nothing_counts_where_the_result_depends_on_it(checked: dict[str, dict[str, Any]]) -> None:
@@ -84,11 +94,11 @@ def test_what_ends_a_launch_ends_the_candidate(checked: dict[str, dict[str, Any]
 
 
 def test_the_table_shows_the_status_the_errors_and_the_finding(harness: Harness, written: dict[str, Path]) -> None:
-    ran = harness("evaluate", written["missing_barrier"], "--problem", "group_norm", "--case", "odd", "--check")
+    ran = harness("evaluate", written["idle_read"], "--problem", "group_norm", "--case", "odd", "--check")
     assert ran.code == 1
     assert "UNSAFE checked" in ran.out
     assert "race: thread " in ran.out
-    plain = harness("evaluate", written["missing_barrier"], "--problem", "group_norm", "--case", "odd")
+    plain = harness("evaluate", written["idle_read"], "--problem", "group_norm", "--case", "odd")
     assert (plain.code, "PASSED" in plain.out, "PASSED checked" in plain.out) == (0, True, False)
 
 

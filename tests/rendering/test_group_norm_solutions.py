@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.emulator.running import run_on_emulator
+from tests.fork_server import ForkServers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -120,11 +121,15 @@ def test_outputs_and_gradients_on_unusual_inputs(
 
 @each_variant
 def test_more_groups_than_a_grid_is_high(
-    variant: str, tmp_path: Path, shared_emulator: Path, solution_of: Callable[[str, str], Path]
+    variant: str,
+    fork_servers: ForkServers,
+    tmp_path: Path,
+    shared_emulator: Path,
+    solution_of: Callable[[str, str], Path],
 ) -> None:
     solution = tmp_path / f"{variant}.py"
     solution.write_text(solution_of("group_norm", variant).read_text() + MANY_GROUPS)
-    answer = run_on_emulator(solution, tmp_path / "built", shared_emulator)
+    answer = run_on_emulator(fork_servers, solution, tmp_path / "built", shared_emulator)
     assert answer["reports"] == []
     assert answer["result"] < 5e-6
 
