@@ -424,8 +424,10 @@ class WorkerHandle:
                 self._check_resources()
                 return None
             reply: Reply = decode(frame, REPLIES)
-            # The worker is dead, so another process answered in its place.
+            # The worker is dead, so another process may have answered in its place. What is built is looked at later.
             if self._process.poll() is not None:
+                if isinstance(reply, Building):
+                    self._note(reply)
                 raise channel.ChannelClosed("exited")
             return reply
         except channel.ChannelClosed:
