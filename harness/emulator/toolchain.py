@@ -64,7 +64,7 @@ _OUT_OF_SPACE = "No space left on device"
 MOST_PARTS = 8
 #: The folder of precompiled headers beside the libraries.
 HEADERS = "headers"
-#: The time to wait for another process that builds the runtime. The build takes a minute on two idle
+#: The time to wait for another process that builds the runtime. The build takes up to a minute on two idle
 #: processors, and four where others keep them busy.
 TURN_LIMIT_S, TURN_PAUSE_S = 600.0, 0.1
 

@@ -424,10 +424,8 @@ class WorkerHandle:
                 self._check_resources()
                 return None
             reply: Reply = decode(frame, REPLIES)
-            # The worker is dead, so another process may have answered in its place. What is built is looked at later.
-            if self._process.poll() is not None:
-                if isinstance(reply, Building):
-                    self._note(reply)
+            # The worker is dead, so another process answered in its place. Words about builds are no answer.
+            if not isinstance(reply, Building) and self._process.poll() is not None:
                 raise channel.ChannelClosed("exited")
             return reply
         except channel.ChannelClosed:
