@@ -3,13 +3,14 @@
     python -m benchmarks.throughput --device cuda:0
     python -m benchmarks.throughput --device all --kill-lane 20
     python -m benchmarks.throughput --device cpu --share 8
+    python -m benchmarks.throughput --device cuda:0 --served -- --forward-only
 
 40 pass (three solutions, each under many names, so that every one is built), 10 compute wrong values, 6 do not build, 2
 hang, 3 crash, 3 cheat; shuffled. The limit on running is max(10 s, 20 x eager): for group norm 10 s. With ``--share N``
-one of N of each kind, at least one. With ``--kill-lane N`` a lane is killed when N results are there. Prints candidates
-a minute, each kind's statuses and seconds, a digest of all candidates and their statuses (the same whoever judges), how
-busy the GPU was, builds that the judged worker did not have to make, and seconds by stage. Exit code 1 where a status
-is not what its kind promises, or one is missing.
+one of N of each kind, at least one. With ``--kill-lane N`` a lane is killed when N results are there. With ``--served``
+a client sends them all to ``serve`` at once. Prints candidates a minute, each kind's statuses and seconds, a digest of
+all candidates and their statuses (the same whoever judges), how busy the GPU was, builds that the judged worker did not
+have to make, and seconds by stage. Exit code 1 where a status is not what its kind promises, or one is missing.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from typing import Any, NamedTuple
 from benchmarks.common import table
 from benchmarks.kills import descendants, kind_of
 from harness.rendering.render_templates import find_template, render_variant
+from harness.server.client import Client
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIMIT_S = 10
+PORT = 8079
 #: What is said of a kind's seconds from being taken up to the record.
 SECONDS = ("least s", "median s", "most s")
 BASES = ("two_kernels", "fused", "streamed")
@@ -142,6 +145,7 @@ def main() -> int:
     parser.add_argument("--share", type=int, default=1, metavar="N", help="one of N of each kind")
     parser.add_argument("--home", type=Path, help="a HARNESS_HOME to judge in [default: a scratch one]")
     parser.add_argument("--kill-lane", type=int, metavar="N", help="kill a lane behind N results")
+    parser.add_argument("--served", action="store_true", help="judge them through serve, the server's start included")
     parser.add_argument("options", nargs="*", help="further options of evaluate, behind --")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch, utilisation(options.device) as busy:
@@ -150,12 +154,16 @@ def main() -> int:
         kinds = written(folder, options.share)
         home = options.home or Path(scratch) / "home"
         case = options.case or ("odd" if options.device == "cpu" else "full")
-        program = [sys.executable, "-m", "harness", "evaluate", str(folder), "--problem", "group_norm", "--json"]
+        program = [sys.executable, "-m", "harness"]
+        judge = ["--device", options.device, "--timeout", str(LIMIT_S), *options.options]
+        environment = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+        if options.served:
+            return served([*program, "serve", "--port", str(PORT), *judge], environment, kinds, case)
         started = time.monotonic()
         process = subprocess.Popen(
-            [*program, "--device", options.device, "--case", case, "--timeout", str(LIMIT_S), *options.options],
+            [*program, "evaluate", str(folder), "--problem", "group_norm", "--json", "--case", case, *judge],
             cwd=REPOSITORY,
-            env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
+            env=environment,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -173,6 +181,28 @@ def main() -> int:
         process.wait()
         seconds = time.monotonic() - started
     return report(rows, kinds, seconds, busy)
+
+
+def served(command: list[str], environment: dict[str, str], kinds: dict[str, str], case: str) -> int:
+    """Send all candidates to a server in one request each, and print how many a minute; 1 where one ended otherwise."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("listening"))
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        requests = [{"problem": "group_norm", "solution": Path(path).read_text(), "cases": [case]} for path in kinds]
+        ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}
+        for name, verdict in zip(kinds.values(), Client(f"http://127.0.0.1:{PORT}").stream(requests), strict=True):
+            ends[name].update(one["status"] for one in verdict.records)
+        seconds = time.monotonic() - started
+    finally:
+        process.terminate()
+        process.wait()
+    print(f"served {len(kinds)} candidates in {seconds:.1f} s: {60 * len(kinds) / seconds:.1f} a minute")
+    print(table(("kind", "ends"), [(name, dict(found)) for name, found in ends.items()]))
+    wanted = Counter(kinds.values())
+    return int(any(sum(ends[name][one] for one in KINDS[name].statuses) != wanted[name] for name in KINDS))
 
 
 def spread(seconds: list[float]) -> tuple[str, ...]:
