@@ -156,7 +156,8 @@ def main() -> int:
         case = options.case or ("odd" if options.device == "cpu" else "full")
         program = [sys.executable, "-m", "harness"]
         judge = ["--device", options.device, "--timeout", str(LIMIT_S), *options.options]
-        environment = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+        path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": path}
         if options.served:
             return served([*program, "serve", "--port", str(PORT), *judge], environment, kinds, case)
         started = time.monotonic()

@@ -26,6 +26,7 @@ import torch
 from torch.utils import cpp_extension
 
 from harness import package
+from harness.compilation.cpp_runtime import runtime_flags
 from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
 from harness.compilation.includes import check_includes
@@ -190,6 +191,8 @@ class CudaLoader:
         After a failed build the method restores torch's record of builds. So the next build gets
         the same name.
         """
+        linked = [*(arguments.get("extra_ldflags") or ()), *_runtime_flags()]
+        arguments = {**arguments, "extra_ldflags": linked}
         versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
         before = versions.get(arguments["name"])
         copied = {name: list(value) if isinstance(value, list) else value for name, value in arguments.items()}
@@ -248,6 +251,7 @@ class CudaLoader:
             "arguments": {key: repr(value) for key, value in sorted(arguments.items()) if key != "verbose"},
             "versions": [package.VERSION, torch.__version__, torch.version.cuda, str(cuda_home())],
             "stand-ins": [hashlib.sha256(file.read_bytes()).hexdigest() for file in lean_files()],
+            "runtime": _runtime_flags(),
             "device": list(self._capability),
             **(
                 {"compat": [hashlib.sha256(file.read_bytes()).hexdigest() for file in compat_files()]}
@@ -267,6 +271,11 @@ class CudaLoader:
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
         return failed_build("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
+
+
+def _runtime_flags() -> tuple[str, ...]:
+    """Returns what links torch's C++ runtime, by the compiler with which torch links."""
+    return runtime_flags([cpp_extension.get_cxx_compiler()])  # type: ignore[no-untyped-call]
 
 
 def _compiler_log(error: Exception) -> str:

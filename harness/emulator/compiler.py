@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.compilation.cpp_runtime import runtime_flags
 from harness.errors import ToolchainError
 
 EMULATOR = Path(__file__).resolve().parent
@@ -28,7 +29,6 @@ INSTALL_HINT = (
 #: How kernels run: for their results alone, or with a check of every access.
 Mode = Literal["fast", "check"]
 _SANITIZERS = "thread,alignment,bounds,signed-integer-overflow"
-_CPP_RUNTIME = "libstdc++.so.6"
 _PROBE = b"#if __cplusplus < 202002L\n#error\n#endif\nint main() { return 0; }\n"
 
 
@@ -40,9 +40,7 @@ class Compiler:
         command: The program and the arguments that ``CXX`` puts first.
         is_clang: Whether the compiler takes clang's options instead of g++'s.
         version: The first line of its version output. It is part of every build key.
-        link_flags: Links libraries with the shared libstdc++ that torch uses, also on a machine
-            where the compiler finds the static one first. With a copy in each library, an exception
-            or a stream that passes from one to another ends the process.
+        link_flags: Links libraries with the C++ runtime that torch uses.
     """
 
     command: tuple[str, ...]
@@ -164,12 +162,7 @@ def _checked(command: tuple[str, ...]) -> Compiler:
             f"The C++ compiler {shown!r} ({version}) does not support C++20; use g++ 11 or clang++ 14, or "
             f"later. {INSTALL_HINT}"
         )
-    runtime = subprocess.run(
-        [*command, f"-print-file-name={_CPP_RUNTIME}"], capture_output=True, env=environment, check=False
-    )
-    # A compiler that does not find the file prints the name as it was given.
-    found = Path(runtime.stdout.decode(errors="replace").strip()).is_absolute()
-    return Compiler(command, "clang" in text, version, (f"-l:{_CPP_RUNTIME}",) if found else ())
+    return Compiler(command, "clang" in text, version, runtime_flags(command))
 
 
 @dataclass(frozen=True)

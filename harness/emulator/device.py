@@ -126,9 +126,7 @@ def emulated_cuda() -> Iterator[None]:
     Yields:
         Nothing.
     """
-    patches = _patches()
-    saved = [(owner, name, _own_attribute(owner, name)) for owner, name, _ in patches]
-    scripted = _scripted(patches)
+    patches, saved, scripted = _prepared()
     try:
         for owner, name, value in patches:
             setattr(owner, name, value)
@@ -139,7 +137,7 @@ def emulated_cuda() -> Iterator[None]:
     finally:
         for identity in scripted:
             _builtins._get_builtin_table().pop(identity, None)  # type: ignore[no-untyped-call]
-        for owner, name, original in reversed(saved):
+        for (owner, name, _), original in zip(reversed(patches), reversed(saved), strict=True):
             if original is _MISSING:
                 delattr(owner, name)
             else:
@@ -160,6 +158,22 @@ _MISSING = object()
 def _own_attribute(owner: object, name: str) -> object:
     """Returns the attribute that the owner itself holds, not an inherited one."""
     return vars(owner).get(name, _MISSING)
+
+
+#: The last patches, what they replaced, and their operators for ``torch.jit.script``: every call of a
+#: candidate opens a context, and making them takes most of its time.
+_last: tuple[list[_Patch], list[object], dict[int, str]] | None = None
+
+
+def _prepared() -> tuple[list[_Patch], list[object], dict[int, str]]:
+    """Returns the patches, what they replace, and their operators; the last ones if torch is as it was then."""
+    global _last
+    if _last is None or any(
+        _own_attribute(owner, name) is not original for (owner, name, _), original in zip(*_last[:2], strict=True)
+    ):
+        patches = _patches()
+        _last = patches, [_own_attribute(owner, name) for owner, name, _ in patches], _scripted(patches)
+    return _last
 
 
 def _patches() -> list[_Patch]:

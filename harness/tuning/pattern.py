@@ -15,13 +15,13 @@ from harness.tuning.space import Point, Space
 from harness.tuning.strategies import Deck
 
 #: Settings drawn at random before the first prediction.
-INITIAL = 12
+INITIAL = 8
 #: Best settings whose neighbours are candidates.
 CENTRES = 4
 #: Settings drawn at random among the candidates, and neighbours of neighbours of the best setting.
 DRAWN, FURTHER = 16, 48
 #: Standard deviations by which a prediction counts as better than its mean.
-OPTIMISM = 1.0
+OPTIMISM = 0.5
 #: Share of settings that are measured at random, so that no region is ruled out by a wrong prediction.
 RANDOM_SHARE = 0.08
 #: A failed setting counts as this many times as slow as the slowest one.

@@ -214,7 +214,7 @@ class MapSlots:
 
 @dataclass(frozen=True)
 class DropSlots:
-    """Asks the worker to unmap the arena of ``Loop``'s slots."""
+    """Asks the worker to unmap the arena of ``Loop``'s slots, and to free what calls left."""
 
 
 @dataclass(frozen=True)

@@ -312,8 +312,8 @@ class Instance:
     def call_anew(self) -> None:
         """Calls the candidate again, so that a further backward has a forward of its own.
 
-        A backward may free what its forward saved, so each backward gets its own forward. As in
-        training, each forward starts with the trial's buffers, and the parameters stay.
+        A backward may free what its forward saved. As in training, each forward starts with the
+        trial's buffers, and the parameters stay.
         """
         self._set(dict(self.model.named_buffers()))
         self.call()
@@ -386,9 +386,7 @@ class Instance:
         self._graphs.clear()
 
     def loop(self) -> str:
-        """Calls the candidate once for each slot.
-
-        In between it only copies results into their regions.
+        """Calls the candidate once for each slot, and copies results into their regions.
 
         Returns:
             What is wrong with a result; empty if nothing is.
@@ -398,13 +396,19 @@ class Instance:
         for number, call in enumerate(loop.calls):
             for generator in self._generators:
                 generator.manual_seed(call.seed)
-            results = self._call(call, loop) if loop.stored is None else loop.stored
-            if len(results) != len(call.targets):
-                return f"call {number} returned {len(results)} tensors, expected {len(call.targets)}"
-            for target, result in zip(call.targets, results, strict=True):
-                fault = "no gradient" if result is None else copied(target, result)
-                if fault:
-                    return f"call {number} gave {fault}"
+            if fault := self._copied_call(call, loop):
+                return f"call {number} {fault}"
+        return ""
+
+    def _copied_call(self, call: _Call, loop: _Loop) -> str:
+        """Makes one call and copies its results, which end before the next call; returns what is wrong."""
+        results = self._call(call, loop) if loop.stored is None else loop.stored
+        if len(results) != len(call.targets):
+            return f"returned {len(results)} tensors, expected {len(call.targets)}"
+        for target, result in zip(call.targets, results, strict=True):
+            fault = "no gradient" if result is None else copied(target, result)
+            if fault:
+                return f"gave {fault}"
         return ""
 
     def _call(self, call: _Call, loop: _Loop) -> Sequence[torch.Tensor | None]:

@@ -14,6 +14,7 @@ import pytest
 from torch.utils import cpp_extension
 
 from harness.compilation.cuda import CudaLoader
+from harness.compilation.elf import undefined_symbols
 from harness.compilation.errors import BuildFailed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,6 +80,27 @@ def test_two_processes_may_build_the_same_thing_at_once(device: str, tmp_path: P
     assert [running.returncode for running in both] == [0, 0], outputs
     assert len(list(own_home.glob("builds/*/*.so"))) == 1
     assert not list(own_home.glob("builds/*/*.partial"))
+
+
+def test_a_build_for_a_gpu_links_torchs_cpp_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the compiler finds libstdc++.a first, a stream of the library ended the process."""
+    home = tmp_path / "cuda"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "nvcc").touch()
+    for name in ("PATH", "TORCH_CUDA_ARCH_LIST", "LIBRARY_PATH"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    compiler = tmp_path / "g++"
+    compiler.write_text('#!/bin/sh\nexec g++ -static-libstdc++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    (tmp_path / "solution.py").write_text("")
+    loader = CudaLoader(tmp_path / "solution.py", {}, tmp_path / "out", lambda *_: None, capability=(9, 0))
+    source = "#include <sstream>\nvoid say() { std::ostringstream words; words << 7; throw words.str(); }"
+    loader.load_inline(name="says", cpp_sources=source, no_implicit_headers=True, is_python_module=False)
+    (library,) = loader.loaded
+    assert {"__cxa_throw", "_ZNSolsEi"} <= (undefined_symbols(library) or frozenset())
 
 
 def test_ninja_ends_the_other_compilers_when_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
             extra_cuda_cflags: list[str] | None = None,
             extra_include_paths: list[str] | None = None,
             build_directory: str = "",
+            extra_ldflags: list[str] | None = None,
             verbose: bool = False,
             no_implicit_headers: bool = False,
         ) -> str:

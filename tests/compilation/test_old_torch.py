@@ -143,6 +143,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
             extra_cuda_cflags: list[str] | None = None,
             extra_include_paths: list[str] | None = None,
             build_directory: str = "",
+            extra_ldflags: list[str] | None = None,
             verbose: bool = False,
         ) -> str:
             is_lean = bool(extra_include_paths)

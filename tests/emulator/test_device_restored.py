@@ -26,3 +26,25 @@ def test_an_error_inside_restores_too() -> None:
     with pytest.raises(KeyError), emulated_cuda():
         raise KeyError("inside")
     assert not torch.ones(1).is_cuda
+
+
+def test_what_replaced_a_function_between_two_contexts_is_called_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context takes the last one's patches only if torch is as it was then."""
+    with emulated_cuda():
+        pass
+    original = torch.zeros
+    asked = []
+
+    def own_zeros(*shape: int, **options: object) -> torch.Tensor:
+        asked.append(shape)
+        return original(*shape, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(torch, "zeros", own_zeros)
+    with emulated_cuda():
+        assert torch.zeros(3, device="cuda").is_cuda
+    assert asked == [(3,)]
+    assert torch.zeros is own_zeros
+    monkeypatch.undo()
+    with emulated_cuda():
+        torch.zeros(4, device="cuda")
+    assert (asked, torch.zeros) == ([(3,)], original)

@@ -53,6 +53,8 @@ EXACT_BYTES_PER_ELEMENT = 64
 EXACT_SHARE = 8
 #: Data kept for a comparison must leave free this multiple of the memory of a float64 evaluation.
 ROOM = 2
+#: Free memory that was this multiple of what is wanted is not measured again.
+AMPLE = 16
 
 
 class Exact:
@@ -103,6 +105,7 @@ class Reference:
         self._device = device
         self._differentiate = differentiate
         self._memory_bytes = memory_bytes
+        self._spare_bytes = 0
         self._independent: bool | None = None
         self._structure: tuple[OutputPart, ...] = ()
         self._dtypes: list[torch.dtype] = []
@@ -122,7 +125,10 @@ class Reference:
 
     def has_room_beside(self, size: int) -> bool:
         """Return whether ``size`` bytes fit beside an evaluation, with a margin for a candidate."""
-        return spare_memory(self._device) >= size + ROOM * self._memory_bytes
+        margin = ROOM * self._memory_bytes
+        if size * AMPLE > self._spare_bytes - margin:  # measuring takes as long as a small call
+            self._spare_bytes = spare_memory(self._device)
+        return self._spare_bytes >= size + margin
 
     def exact(self, draw: Draw, seed: int) -> Exact:
         """Return the float64 reference for a draw, in pieces where memory is short."""

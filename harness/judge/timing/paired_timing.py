@@ -34,8 +34,9 @@ CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
 MIN_ROUNDS = 10
 MAX_ROUNDS = 50
-#: Ratios known to this precision end a series after so few rounds.
-SOON_ROUNDS, SOON_PRECISION = 6, 0.0025
+#: Ratios known to this precision end a series after so few rounds. So does a candidate that takes this
+#: multiple of every rival's time in each of them.
+SOON_ROUNDS, SOON_PRECISION, FAR_BEHIND = 6, 0.0025, 10.0
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
 #: If all sides take longer than the first number, their launches get a head start of that many
@@ -227,7 +228,7 @@ def measure(
         is_over = time.monotonic() - started > BUDGET_S * len(sides)
         if number >= MIN_ROUNDS and (is_over or _is_settled(claims, PRECISION)):
             break
-        if number >= SOON_ROUNDS and _is_settled(claims, SOON_PRECISION):
+        if number >= SOON_ROUNDS and (_is_settled(claims, SOON_PRECISION) or _is_far_behind(claims)):
             break
         write = renew(number)
         choose.shuffle(order)
@@ -321,6 +322,15 @@ def _ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
 def _is_settled(claims: Mapping[str, Sequence[Claim]], precision: float) -> bool:
     ratios = _ratios({name: [claim.milliseconds for claim in own] for name, own in claims.items()})
     return bool(ratios) and all(interval.uncertainty <= precision for interval in ratios.values())
+
+
+def _is_far_behind(claims: Mapping[str, Sequence[Claim]]) -> bool:
+    """Return whether even the candidate's fastest call takes ``FAR_BEHIND`` times every rival's slowest."""
+    if CANDIDATE not in claims or len(claims) < 2:
+        return False
+    fastest = min(claim.milliseconds for claim in claims[CANDIDATE])
+    slowest = max(claim.milliseconds for name, own in claims.items() if name != CANDIDATE for claim in own)
+    return fastest >= FAR_BEHIND * slowest
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:

@@ -161,6 +161,7 @@ class SpeedTimer:
         target, context = self._target, self._target.context
         self._stages.enter("baselines")
         torch.cuda.empty_cache()
+        asked(self._mine, DropSlots(), Released)  # What the trials left is memory that the rivals need.
         draw = replace(target.first, inputs=target.fresh_inputs(target.seed("first")))
         command = forward_command(context, draw, 0, "forward", differentiate=bool(context.leaves))
         del draw

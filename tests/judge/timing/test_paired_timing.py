@@ -97,7 +97,10 @@ def test_what_cannot_be_is_a_cheat(claim: tuple[float, float]) -> None:
     assert (stopped.value.status, stopped.value.rule) == ("CHEATED", "clock")
 
 
-@pytest.mark.parametrize(("times", "rounds"), [((1.0, 1.001), 6), ((1.0, 1.008), 10), ((1.0, 1.4), 14)])
+@pytest.mark.parametrize(
+    ("times", "rounds"),
+    [((1.0, 1.001), 6), ((1.0, 1.008), 10), ((1.0, 1.4), 14), ((20.0, 28.0), 6), ((0.1, 28.0), 14)],
+)
 def test_what_repeats_well_needs_fewer_rounds(times: tuple[float, float], rounds: int) -> None:
     class Unsteady(Scripted):
         def request(self, command: TimeCalls, *_: Any) -> Timed:
