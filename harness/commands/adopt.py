@@ -1,7 +1,8 @@
-"""``adopt``: writes a judged solution into ``solutions/``, with its lineage."""
+"""``adopt``: writes a judged solution into ``solutions/`` or as a package, with its lineage."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -21,6 +22,12 @@ from harness.system.text import one_line
 @click.argument("record")
 @click.option("--name", required=True, metavar="NAME", help="Write solutions/<problem>/NAME.py.")
 @click.option(
+    "--package",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write an installable package NAME to this folder instead, with an operator for torch.compile.",
+)
+@click.option(
     "--run",
     "folder",
     metavar="DIR",
@@ -30,8 +37,17 @@ from harness.system.text import one_line
 @click.option("--force", is_flag=True, help="Replace an existing file, even if its content differs.")
 @option("root")
 @option("home")
-def command(*, record: str, name: str, folder: Path | None, force: bool, root: str | None, home: str | None) -> int:
-    """Write the solution of RECORD into solutions/, with its lineage.
+def command(
+    *,
+    record: str,
+    name: str,
+    package: Path | None,
+    folder: Path | None,
+    force: bool,
+    root: str | None,
+    home: str | None,
+) -> int:
+    """Write the solution of RECORD into solutions/, or as a package, with its lineage.
 
     RECORD must have passed. The text below the header is the one that was judged. The header names the
     record, and the attempts of `generate` that led to it.
@@ -39,8 +55,10 @@ def command(*, record: str, name: str, folder: Path | None, force: bool, root: s
     \b
     Examples:
       python -m harness adopt 95f4c68cadf7 --name by_model
+      python -m harness adopt 95f4c68cadf7 --name fused_norm --package fused_norm
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     from harness.generation.lineage import find_lineage
+    from harness.generation.operator_package import package_files
 
     top, place = project_root(root), harness_home(home)
     with Store(place) as store:
@@ -51,9 +69,15 @@ def command(*, record: str, name: str, folder: Path | None, force: bool, root: s
     solved = find_problem(top, found.problem)
     if solved.digest != found.problem_digest:
         raise UsageError(f"problem {solved.name} has changed since record {found.record}: judge the solution again")
+    text = with_header(found, find_lineage(place, found, folder), source)
+    if package is not None:
+        for inner, content in package_files(name, found, text, solved.path.read_text(encoding="utf-8-sig")).items():
+            write_solution(package / inner, content.encode("utf-8", "backslashreplace"), force)
+        click.echo(f"wrote {named(package)}", err=True)
+        click.echo(f"next: pip install {shlex.quote(str(package))}, then `from {name} import Model`", err=True)
+        return EXIT_PASSED
     path = own_place(top, solved, name)
-    lines = find_lineage(place, found, folder)
-    written = write_solution(path, with_header(found, lines, source).encode("utf-8", "backslashreplace"), force)
+    written = write_solution(path, text.encode("utf-8", "backslashreplace"), force)
     click.echo(f"{'wrote' if written else 'unchanged'} {named(path)}", err=True)
     click.echo(f"next: python -m harness evaluate {solved.name}/{path.stem}", err=True)
     return EXIT_PASSED
