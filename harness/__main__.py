@@ -30,7 +30,7 @@ from harness.system.processes import adopts_orphans
 from harness.system.text import one_line, printable
 
 COMMANDS = {
-    "adopt": "Write the solution of RECORD into solutions/, with its lineage.",
+    "adopt": "Write the solution of RECORD into solutions/, or as a package, with its lineage.",
     "benchmark": "Time solutions against eager and compiled PyTorch.",
     "bundle": "Pack RECORD with its files, to repeat it on another machine.",
     "cache": "Show or empty the build cache.",

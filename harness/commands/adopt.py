@@ -20,12 +20,12 @@ from harness.system.text import one_line
 
 @click.command("adopt")
 @click.argument("record")
-@click.option("--name", required=True, metavar="NAME", help="Write solutions/<problem>/NAME.py.")
+@click.option("--name", required=True, metavar="NAME", help="Write solutions/<problem>/NAME.py, or the package NAME.")
 @click.option(
     "--package",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Write an installable package NAME to this folder instead, with an operator for torch.compile.",
+    help="Write an installable package to this folder instead, with an operator for torch.compile.",
 )
 @click.option(
     "--run",

@@ -275,7 +275,8 @@ class CudaLoader:
 
 def _runtime_flags() -> tuple[str, ...]:
     """Returns what links torch's C++ runtime, by the compiler with which torch links."""
-    return runtime_flags([cpp_extension.get_cxx_compiler()])  # type: ignore[no-untyped-call]
+    compiler: str = cpp_extension.get_cxx_compiler()  # type: ignore[no-untyped-call]
+    return runtime_flags(compiler.split())
 
 
 def _compiler_log(error: Exception) -> str:

@@ -160,10 +160,6 @@ def is_final(record: EvaluationRecord) -> bool:
         return True
     if record.speedup is None:
         return False
-    return not had_company(record) or record.speedup.keys() >= record.samples.keys()
-
-
-def had_company(record: EvaluationRecord) -> bool:
-    """Returns whether other programs used the GPU before or after the candidate was timed."""
     around = (record.device_state.get(when, {}) for when in ("before", "after"))
-    return any(state.get("other_pids") or state.get("strangers") for state in around)
+    is_shared = any(state.get("other_pids") or state.get("strangers") for state in around)
+    return not is_shared or record.speedup.keys() >= record.samples.keys()

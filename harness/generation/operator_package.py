@@ -11,8 +11,11 @@ import jinja2
 
 from harness.errors import UsageError
 from harness.records.record import EvaluationRecord
+from harness.records.run_config import RunConfig
 from harness.wire.structure import ROOT
 
+#: Namespaces of torch's own operators.
+_TAKEN = {"torch", "aten", "prim", "prims", "c10d", "inductor", "quantized"}
 _PYPROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -43,8 +46,11 @@ def package_files(name: str, record: EvaluationRecord, solution: str, reference:
         UsageError: The name cannot be imported, or the problem's results cannot be an operator's:
             they are no tensor or tuple of tensors, or its forward changes buffers.
     """
-    if not name.isidentifier() or keyword.iskeyword(name) or name == "torch":
-        raise UsageError(f"--name {name!r}: a package needs a name that Python can import, such as fused_norm")
+    if not re.fullmatch("[a-z][a-z0-9_]*[a-z0-9]", name) or keyword.iskeyword(name) or name in _TAKEN:
+        raise UsageError(
+            f"--name {name!r}: a package needs a name that Python can import, of small letters, digits and _, such as "
+            "fused_norm"
+        )
     names = [one.name for one in record.outputs]
     other = next((one for one in names if not re.fullmatch(rf"{ROOT}(\[\d+\])?", one)), None)
     if other is not None:
@@ -52,12 +58,16 @@ def package_files(name: str, record: EvaluationRecord, solution: str, reference:
             f"problem {record.problem} gives {other!r}: an operator gives one tensor or a tuple of tensors, and "
             "changes no buffers"
         )
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
+    )
     text = (resources.files("harness.generation") / "files" / "package.py.j2").read_text(encoding="utf-8")
     told = {"name": name, "problem": record.problem, "record": record.record}
     return {
         "pyproject.toml": _PYPROJECT.format(**told),
-        f"src/{name}/__init__.py": environment.from_string(text).render(**told, is_single=names == [ROOT]),
+        f"src/{name}/__init__.py": environment.from_string(text).render(
+            **told, is_single=names == [ROOT], differentiates=not RunConfig.of(record).forward_only
+        ),
         f"src/{name}/solution.py": solution,
         f"src/{name}/reference.py": reference,
     }

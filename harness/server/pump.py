@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from harness.async_evaluator import AsyncEvaluator, Settings
 from harness.entries import Answer
 from harness.errors import AnswerError, DeadlineExceeded, HarnessError, ProblemError, SolutionError, UsageError
-from harness.executors.result_cache import had_company, is_final
+from harness.executors.result_cache import is_final
 from harness.records.queue import EvaluationQueue, QueuedEvaluation, State
 from harness.records.record import Status
 from harness.rewards import reward
@@ -199,10 +199,10 @@ class Pump:
         """Keeps an answer, or queues its request again if the machine may be at fault."""
         error = answer.error
         stage = "" if error is None else next((name for kind, name in _STAGES if isinstance(error, kind)), "harness")
-        # Alone on the GPU, a pass without a speed, as where memory is too small for timing, ends so again.
-        may_differ = [one for one in answer.records if one.status is not Status.PASSED or had_company(one)]
-        is_fault = stage == "harness" or not all(map(is_final, may_differ))
-        if is_fault and row.attempts < MOST_RETRIES:
+        is_fault = stage == "harness" or not all(map(is_final, answer.records))
+        # Of a pass only the speed is missing, often because memory is too small for timing: that ends so again.
+        is_pass = not stage and all(record.status is Status.PASSED for record in answer.records)
+        if is_fault and row.attempts < (1 if is_pass else MOST_RETRIES):
             self.counters["retries"] += 1
             await self.call(lambda queue: queue.give_back(row.id))
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from harness.errors import UsageError
 from harness.generation.operator_package import package_files
 from harness.records.record import TensorReport
+from harness.records.run_config import RunConfig
 from tests.generation.test_rewards import passed
 
 PROBLEM = """
@@ -85,6 +87,15 @@ for rows in (9, 12, 5):  # the second makes the number of rows a symbol
 other = copy.deepcopy(model)
 torch.nn.init.zeros_(other.scale)
 assert torch.compile(other, fullgraph=True, backend="aot_eager")(*given)[0].count_nonzero() == 0
+half = copy.deepcopy(model).to(torch.float64)
+given = [one.detach().to(torch.float64).requires_grad_() for one in given]
+first, _ = torch.compile(half, fullgraph=True, backend="aot_eager")(*given)
+assert first.dtype == torch.float64
+torch.testing.assert_close(first, half(*given)[0])
+with torch.autocast("cpu"):
+    first, _ = compiled(*[one.float() for one in given])
+assert first.dtype == torch.float32
+given = [one.detach().float().requires_grad_() for one in given]
 arguments = (model._number, given, list(model.parameters()))
 assert set(torch.library.opcheck(torch.ops.scaled_square.forward, arguments).values()) == {"SUCCESS"}
 """
@@ -114,7 +125,9 @@ def test_the_package_of_a_winner_works_with_torch_compile(harness: Callable[...,
     [
         ("fused-norm", ("output",), "a name that Python can import"),
         ("class", ("output",), "a name that Python can import"),
-        ("torch", ("output",), "a name that Python can import"),
+        ("_norm", ("output",), "a name that Python can import"),
+        ("größe", ("output",), "a name that Python can import"),
+        ("aten", ("output",), "a name that Python can import"),
         ("fused_norm", ("output", "buffer running_mean"), "changes no buffers"),
         ("fused_norm", ("output.logits",), "one tensor or a tuple"),
     ],
@@ -123,3 +136,15 @@ def test_what_cannot_be_an_operator_is_refused(name: str, outputs: tuple[str, ..
     record = passed(outputs=tuple(TensorReport(one, (2,), "float32", True) for one in outputs))
     with pytest.raises(UsageError, match=words):
         package_files(name, record, "", "")
+
+
+def test_what_was_judged_without_gradients_has_no_backward() -> None:
+    record = passed(outputs=(TensorReport("output", (2,), "float32", True),))
+    config = replace(RunConfig.of(record), forward_only=True)
+    (text,) = [
+        text
+        for path, text in package_files("op", replace(record, policy=config.to_policy("cpu")), "", "").items()
+        if path.endswith("__init__.py")
+    ]
+    assert "register_autograd" not in text
+    assert "no backward" in text

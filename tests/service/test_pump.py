@@ -22,9 +22,8 @@ from tests.generation.test_rewards import failed, passed
 PROBLEM = "import torch\n\nclass Model:\n    pass\n\ndef get_inputs(): ...\n\ndef get_init_inputs(): ...\n"
 FAULT, RIGHT = failed(Status.HARNESS_ERROR, device="cpu"), passed(device="cpu")
 WRONG = failed(Status.WRONG_OUTPUT, device="cpu")
-#: A pass on a GPU whose speed memory was too small to measure, alone and beside another program.
+#: A pass on a GPU whose speed was not measured.
 UNTIMED = passed()
-DISTURBED = passed(device_state={"before": {"other_pids": [17]}})
 
 
 class Judge:
@@ -95,8 +94,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[
         ([HarnessError("the judge's process has ended"), RIGHT], State.FINISHED, 0, 1),
         ([HarnessError("the judge's process has ended")] * 3, State.FAILED, None, 2),
         ([WRONG], State.FINISHED, -0.5, 0),
-        ([UNTIMED], State.FINISHED, 0, 0),
-        ([DISTURBED, UNTIMED], State.FINISHED, 0, 1),
+        ([UNTIMED, UNTIMED], State.FINISHED, 0, 1),
+        ([FAULT, UNTIMED], State.FINISHED, 0, 1),
     ],
 )
 def test_a_fault_is_judged_again_and_then_masked(

@@ -118,6 +118,7 @@ class Reference:
     def grant(self, memory_bytes: int) -> None:
         """Set the memory that a float64 evaluation may take from now on."""
         self._memory_bytes = memory_bytes
+        self._spare_bytes = 0  # another candidate's
 
     def forget(self) -> None:
         """Release the random numbers recorded for the last draw."""
@@ -128,7 +129,10 @@ class Reference:
         margin = ROOM * self._memory_bytes
         if size * AMPLE > self._spare_bytes - margin:  # measuring takes as long as a small call
             self._spare_bytes = spare_memory(self._device)
-        return self._spare_bytes >= size + margin
+        if self._spare_bytes < size + margin:
+            return False
+        self._spare_bytes -= size  # until it is measured again
+        return True
 
     def exact(self, draw: Draw, seed: int) -> Exact:
         """Return the float64 reference for a draw, in pieces where memory is short."""

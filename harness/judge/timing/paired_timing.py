@@ -34,8 +34,8 @@ CANDIDATE = "candidate"
 WARM_UP_ROUNDS = 2
 MIN_ROUNDS = 10
 MAX_ROUNDS = 50
-#: Ratios known to this precision end a series after so few rounds. So does a candidate that takes this
-#: multiple of every rival's time in each of them.
+#: Ratios known to this precision end a series after so few rounds. So does a candidate whose fastest call
+#: takes this multiple of any call of a rival.
 SOON_ROUNDS, SOON_PRECISION, FAR_BEHIND = 6, 0.0025, 10.0
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
