@@ -74,7 +74,6 @@ extern "C" float tuned() {
   cudaEventDestroy(to);
   return status.kernel == nullptr && cudaGetLastError() == cudaSuccess ? milliseconds : -1.0f;
 }
-extern "C" void released() {}
 """
 
 
