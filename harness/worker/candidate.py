@@ -406,8 +406,7 @@ class Instance:
         if len(results) != len(call.targets):
             return f"returned {len(results)} tensors, expected {len(call.targets)}"
         for target, result in zip(call.targets, results, strict=True):
-            fault = "no gradient" if result is None else copied(target, result)
-            if fault:
+            if fault := "no gradient" if result is None else copied(target, result):
                 return f"gave {fault}"
         return ""
 
