@@ -8,6 +8,7 @@ run on the CPU, and the events that would have timed them are given.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -378,6 +379,7 @@ def test_who_is_awake_when_stopped_gets_no_certificate(
     def woken_at_once(worker: WorkerHandle) -> None:
         stop(worker)
         worker.resume()
+        time.sleep(0.05)  # a quick judge would look before it has used more than it may
 
     monkeypatch.setattr(WorkerHandle, "pause", woken_at_once)
     record = _judged(TRIALS[0], tmp_path, home, baseline, BUSY)
