@@ -190,7 +190,10 @@ def served(command: list[str], environment: dict[str, str], kinds: dict[str, str
     process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        next(line for line in process.stderr if line.startswith("listening"))
+        for line in process.stderr:
+            if line.startswith("listening"):
+                break
+            print(line, end="", file=sys.stderr)
         threading.Thread(target=process.stderr.read, daemon=True).start()
         requests = [{"problem": "group_norm", "solution": Path(path).read_text(), "cases": [case]} for path in kinds]
         ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}

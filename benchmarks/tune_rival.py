@@ -18,7 +18,6 @@ import contextlib
 import datetime
 import io
 import json
-import os
 import random
 import statistics
 import sys
@@ -139,7 +138,6 @@ def searched(recorded: Recorded, strategy: str, budget: int, *, cache: Path | No
             "tuned", source, (1, 1), [], parameters,
             restrictions=list(RULES),
             defines={}, lang="C", compiler="nvcc", compiler_options=["-O1", "-std=c++17", "-arch=sm_90a"],
-            block_size_names=["threads"] if cache else None,
             strategy=strategy, strategy_options={"max_fevals": budget},
             simulation_mode=cache is not None, cache=str(cache) if cache else None,
         )  # fmt: skip
@@ -200,7 +198,6 @@ def seeded(seed: int) -> None:
 
     random.seed(seed)
     numpy.random.seed(seed)
-    os.environ["PYTHONHASHSEED"] = str(seed)
 
 
 if __name__ == "__main__":

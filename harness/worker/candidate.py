@@ -381,8 +381,8 @@ class Instance:
         self._outputs = None
 
     def disarm(self) -> None:
-        """Drops the loop and the memory that CUDA graphs hold."""
-        self._loop = None
+        """Drops the loop, the last results and the memory that CUDA graphs hold."""
+        self._loop = self._outputs = None
         self._graphs.clear()
 
     def loop(self) -> str:

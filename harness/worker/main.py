@@ -352,7 +352,6 @@ class Worker:
     def _drop_slots(self) -> Released:
         for instance in (self._instance, *self._instances.values()):
             if instance is not None:
-                instance.forget_outputs()
                 instance.disarm()
         self._slots = None
         self.platform.release_slots()
