@@ -159,7 +159,8 @@ def main() -> int:
         path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": path}
         if options.served:
-            return served([*program, "serve", "--port", str(PORT), *judge], environment, kinds, case)
+            rows, seconds = served([*program, "serve", "--port", str(PORT), *judge], environment, kinds, case)
+            return report(rows, kinds, seconds, busy)
         started = time.monotonic()
         process = subprocess.Popen(
             [*program, "evaluate", str(folder), "--problem", "group_norm", "--json", "--case", case, *judge],
@@ -184,8 +185,10 @@ def main() -> int:
     return report(rows, kinds, seconds, busy)
 
 
-def served(command: list[str], environment: dict[str, str], kinds: dict[str, str], case: str) -> int:
-    """Send all candidates to a server in one request each, and print how many a minute; 1 where one ended otherwise."""
+def served(
+    command: list[str], environment: dict[str, str], kinds: dict[str, str], case: str
+) -> tuple[list[dict[str, Any]], float]:
+    """Have a server judge them, sent at once; the records, and seconds from its start to the last verdict."""
     started = time.monotonic()
     process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True)
     try:
@@ -195,18 +198,17 @@ def served(command: list[str], environment: dict[str, str], kinds: dict[str, str
                 break
             print(line, end="", file=sys.stderr)
         threading.Thread(target=process.stderr.read, daemon=True).start()
+        client = Client(f"http://127.0.0.1:{PORT}")
         requests = [{"problem": "group_norm", "solution": Path(path).read_text(), "cases": [case]} for path in kinds]
-        ends: dict[str, Counter[str]] = {name: Counter() for name in KINDS}
-        for name, verdict in zip(kinds.values(), Client(f"http://127.0.0.1:{PORT}").stream(requests), strict=True):
-            ends[name].update(one["status"] for one in verdict.records)
+        verdicts = list(client.stream(requests))
         seconds = time.monotonic() - started
+        rows = []
+        for path, verdict in zip(kinds, verdicts, strict=True):
+            rows += [{**client.get(f"/records/{one['record']}"), "solution_path": path} for one in verdict.records]
     finally:
         process.terminate()
         process.wait()
-    print(f"served {len(kinds)} candidates in {seconds:.1f} s: {60 * len(kinds) / seconds:.1f} a minute")
-    print(table(("kind", "ends"), [(name, dict(found)) for name, found in ends.items()]))
-    wanted = Counter(kinds.values())
-    return int(any(sum(ends[name][one] for one in KINDS[name].statuses) != wanted[name] for name in KINDS))
+    return rows, seconds
 
 
 def spread(seconds: list[float]) -> tuple[str, ...]:
