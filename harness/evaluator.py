@@ -457,14 +457,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
     try:
-        process = subprocess.Popen(
-            [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.service", str(theirs.fileno()), str(watched)],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env={**os.environ, "PYTHONPATH": import_path()},
-            pass_fds=[theirs.fileno(), watched],
-            process_group=0,  # only the program gets Ctrl-C
-        )
+        process = _service_process(theirs.fileno(), watched)
     except OSError as error:
         ours.close()
         os.close(lifeline)
@@ -473,3 +466,19 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
         theirs.close()
         os.close(watched)
     return process, Connection(ours.detach()), lifeline
+
+
+def _service_process(theirs: int, watched: int) -> subprocess.Popen[bytes]:
+    """Starts the judge's process with its end of the link and of the lifeline.
+
+    Raises:
+        OSError: The process cannot start.
+    """
+    return subprocess.Popen(
+        [sys.executable, *PYTHON_OPTIONS, "-m", "harness.executors.service", str(theirs), str(watched)],
+        stdin=subprocess.DEVNULL,
+        stdout=2,
+        env={**os.environ, "PYTHONPATH": import_path()},
+        pass_fds=[theirs, watched],
+        process_group=0,  # only the program gets Ctrl-C
+    )

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -63,17 +63,26 @@ class ForkServers:
         self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], code: str | None = None
     ) -> tuple[int, str, str]:
         """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS`` or ``python -c``."""
+        with self._free_server() as server:
+            return server.run(
+                {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
+            )
+
+    def seed(self) -> Seed:
+        """What the judges' processes of evaluators in this process are forked of."""
+        with self._free_server() as server:
+            return Seed(server.sow())
+
+    @contextlib.contextmanager
+    def _free_server(self) -> Iterator[_Server]:
         with self._lock:
             server = self._free.pop() if self._free else None
             if server is None:
                 server = _Server(self._environment)
                 self._all.append(server)
-        answer = server.run(
-            {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
-        )
+        yield server
         with self._lock:
             self._free.append(server)
-        return answer
 
     def close(self) -> None:
         """End the servers."""
@@ -105,6 +114,13 @@ class _Server:
                 texts.append(stream.read().decode().replace("\r\n", "\n"))
         return code, texts[0], texts[1]
 
+    def sow(self) -> socket.socket:
+        """A link to a seed of the server's."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._ours, [b"seed"], [theirs.fileno()])
+        return ours
+
     def close(self) -> None:
         self._ours.close()
         self._process.wait()
@@ -114,11 +130,13 @@ def _serve(ours: socket.socket) -> None:
     """Answer requests until the other end is closed."""
     while True:
         kind, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
-        if len(descriptors) != 3:
+        if not descriptors:
             return
         child = os.fork()
         if child == 0:
             ours.close()
+            if kind == b"seed":
+                _be_seed(socket.socket(fileno=descriptors[0]))
             try:
                 code = _command(*descriptors) if kind == b"command" else _program(*descriptors)
             except SystemExit as error:
@@ -129,6 +147,8 @@ def _serve(ours: socket.socket) -> None:
             _leave(code)
         for descriptor in descriptors:
             os.close(descriptor)
+        if kind == b"seed":
+            continue
         _, status = os.waitpid(child, 0)
         ours.send(str(os.waitstatus_to_exitcode(status)).encode())
 
@@ -143,50 +163,90 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-class _Spare:
-    """A process that becomes the first of its kind that a command line or a lane needs, or ends with it.
+class Seed:
+    """The link to a process that knows nothing but modules; zygotes, lanes and services are forked of it."""
 
-    Args:
-        become: What it does once it is needed: gets its descriptors, which begin at 3, and what it is told.
-    """
+    def __init__(self, link: socket.socket):
+        self._link = link
+        self._lock = threading.Lock()
 
-    def __init__(self, become: Callable[[dict[str, Any]], None]):
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._number = os.fork()
-        if not self._number:
-            self._ours.close()
-            _wait_and_become(theirs, become)
-            os._exit(0)
-        theirs.close()
+    def started(self, kind: str, descriptors: Sequence[int], environment: Mapping[str, str], cwd: str) -> Any:
+        """Start a process, as this one's child, that prints to the first descriptor and has the others from 3 on."""
+        from harness.system.processes import adopt_orphans
+        from tests.forked_process import ForkedProcess  # judge's modules, which a seed must not have before it forks
 
-    def started(self, theirs: socket.socket, said: int, told: Mapping[str, Any]) -> int:
-        """Have it begin, with a link and what it prints to; its number, 0 where it has begun already."""
-        number, self._number = self._number, 0
-        if number:
-            socket.send_fds(self._ours, [json.dumps(dict(told)).encode()], [theirs.fileno(), said])
-            self._ours.close()
-        return number
+        adopt_orphans()
+        body = json.dumps({"environment": dict(environment), "cwd": cwd}).encode()
+        with self._lock:
+            self._link.send(kind.encode())
+            socket.send_fds(self._link, [body], list(descriptors))
+            return ForkedProcess(int(self._link.recv(64)))
+
+    def detach(self) -> int:
+        """The link's descriptor, which this object no longer closes."""
+        return self._link.detach()
 
 
-def _wait_and_become(told: socket.socket, become: Callable[[dict[str, Any]], None]) -> None:
-    """What ``subprocess.Popen`` and a fresh interpreter do beside importing; nothing where it is not needed."""
-    data, descriptors, _, _ = socket.recv_fds(told, 1 << 16, 2)
-    if len(descriptors) != 2:
-        return
-    theirs, said = descriptors
+def _new_seed() -> Seed:
+    """Fork a seed, which ends when this process does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        ours.close()
+        _be_seed(theirs)
+    theirs.close()
+    return Seed(ours)
+
+
+def _be_seed(link: socket.socket) -> NoReturn:
+    """Fork what is asked for, and tell its number; only the forked process reads its environment."""
+    os.closerange(3, link.fileno())
+    os.closerange(link.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    with contextlib.suppress(ConnectionResetError):
+        while kind := link.recv(64).decode():
+            read, write = os.pipe()
+            between = os.fork()
+            if not between:
+                _grow(kind, link, write)
+            os.close(write)
+            with os.fdopen(read, encoding="ascii") as told:
+                number = told.read()  # and wait until the forked process has read what is meant for it
+            os.waitpid(between, 0)
+            link.send(number.encode())
+    os._exit(0)
+
+
+def _grow(kind: str, link: socket.socket, told: int) -> NoReturn:
+    """Fork a process that is nobody's child, and tell its number."""
+    number = os.fork()
+    if number:
+        os.write(told, str(number).encode())
+        os._exit(0)
+    try:
+        kept = [_new_seed().detach()] if kind == "service" else []
+        _begin(link, kept)
+        {"zygote": _zygote, "lane": _lane, "service": _service}[kind]()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _begin(link: socket.socket, kept: Sequence[int]) -> None:
+    """What ``subprocess.Popen`` and a fresh interpreter do beside importing; what is kept comes last."""
+    data, (said, *further), _, _ = socket.recv_fds(link, 1 << 20, 4)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, 5) for one in (nothing, said, said, theirs)]
-    for number, given in enumerate(aside):
-        os.dup2(given, number)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    given = (nothing, said, said, *further, *kept)
+    aside = [fcntl.fcntl(one, fcntl.F_DUPFD, len(given)) for one in given]
+    for number, one in enumerate(aside):
+        os.dup2(one, number)
+    os.closerange(len(given), os.sysconf("SC_OPEN_MAX"))
     body = json.loads(data)
     os.environ.clear()
     os.environ.update(body["environment"])
     os.chdir(body["cwd"])
-    become(body)
+    del sys.path[0]  # Python has the option -P there
 
 
-def _zygote(_: dict[str, Any]) -> None:
+def _zygote() -> None:
     """Be what workers are forked of."""
     for name in [name for name in sys.modules if name.startswith("harness.") and name not in _of_workers]:
         module = sys.modules.pop(name)
@@ -194,49 +254,51 @@ def _zygote(_: dict[str, Any]) -> None:
         if getattr(sys.modules.get(package), last, None) is module:
             delattr(sys.modules[package], last)
     os.setsid()
-    del sys.path[0]  # Python has the option -P there
     sys.argv = ["harness.worker"]
     from harness.worker.zygote import serve
 
     serve(socket.socket(fileno=3))
 
 
-def _lane(_: dict[str, Any]) -> None:
+def _lane() -> None:
     """Be a lane."""
     os.setpgid(0, 0)
-    del sys.path[0]  # Python has the option -P there
     sys.argv = ["harness.executors.lane_start", "3"]
     from harness.executors.lane_start import become_lane
 
     become_lane(Connection(3))
 
 
-def _adopt(spare: _Spare) -> None:
-    """Have this process's first zygote be the spare one."""
+def _service() -> None:
+    """Be what judges for an evaluator."""
+    os.setpgid(0, 0)
+    sys.argv = ["harness.executors.service", "3", "4"]
+    plant(Seed(socket.socket(fileno=5)))
+    from harness.executors import child_main, service
+
+    child_main.leave(service.main())
+
+
+def plant(seed: Seed) -> None:
+    """Have this process fork its zygotes, lanes and services of the seed."""
+    from harness import evaluator
+    from harness.executors import lane_handle
     from harness.judge.process import zygote
 
-    start = zygote.Zygote._started
+    def new_zygote(_: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
+        return seed.started("zygote", (said.fileno(), theirs.fileno()), zygote.start_environment(), "/")
 
-    def started(self: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
-        number = spare.started(theirs, said.fileno(), {"environment": zygote.start_environment(), "cwd": "/"})
-        return zygote.AdoptedProcess(number) if number else start(self, theirs, said)
+    def new_lane(_: lane_handle.LaneProcess, theirs: socket.socket) -> zygote.Process:
+        here, environment = str(Path.cwd()), zygote.start_environment()
+        return seed.started("lane", (sys.stderr.fileno(), theirs.fileno()), environment, here)
 
-    zygote.Zygote._started = started  # type: ignore[method-assign]
+    def new_service(theirs: int, watched: int) -> Any:
+        environment = {**os.environ, "PYTHONPATH": evaluator.import_path()}
+        return seed.started("service", (2, theirs, watched), environment, str(Path.cwd()))
 
-
-def _adopt_lane(spare: _Spare) -> None:
-    """Have this process's first lane be the spare one."""
-    from harness.executors import lane_handle
-    from harness.judge.process.zygote import AdoptedProcess, Process, start_environment
-
-    start = lane_handle.LaneProcess._started
-
-    def started(self: lane_handle.LaneProcess, theirs: socket.socket) -> Process:
-        told = {"environment": start_environment(), "cwd": str(Path.cwd())}
-        number = spare.started(theirs, sys.stderr.fileno(), told)
-        return AdoptedProcess(number) if number else start(self, theirs)
-
-    lane_handle.LaneProcess._started = started  # type: ignore[method-assign]
+    zygote.Zygote._started = new_zygote  # type: ignore[method-assign]
+    lane_handle.LaneProcess._started = new_lane  # type: ignore[method-assign]
+    evaluator._service_process = new_service
 
 
 def _modules_of_packages() -> list[str]:
@@ -267,13 +329,12 @@ def _program(told: int, *streams: int) -> int:
 
 def _command(told: int, *streams: int) -> int:
     # Before this process reads the command: workers must not find that in their memory.
-    zygote, lane = _Spare(_zygote), _Spare(_lane)
+    seed = _new_seed()
     body = _begun(told, *streams)
     sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
     from harness.__main__ import run
 
-    _adopt(zygote)
-    _adopt_lane(lane)
+    plant(seed)
     return run()
 
 
