@@ -19,7 +19,6 @@ import io
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 512 << 20
 MAX_TOTAL_BYTES = 8 << 30
 #: How often to write a library whose folder another process removes at the same time.
 _ATTEMPTS = 5
+_PIECE_BYTES = 1 << 20
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 
@@ -93,7 +93,7 @@ class BuildCache:
         with os.fdopen(descriptor, "rb") as source:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process removed the folder
-                    _write(source, folder / f"{key}.so")
+                    _write(source, status.st_size, folder / f"{key}.so")
                     self._trim(digest)
                     return True
         return False
@@ -113,7 +113,7 @@ class BuildCache:
         folder = self._folder / digest
         if not _KEY.fullmatch(key) or not _has_room(folder, key, len(told)):
             return False
-        _write(io.BytesIO(told), folder / f"{key}.json")
+        _write(io.BytesIO(told), len(told), folder / f"{key}.json")
         self._trim(digest)
         return True
 
@@ -176,12 +176,17 @@ def _has_room(folder: Path, key: str, size: int) -> bool:
     return len(others) < MAX_LIBRARIES and sum(others) + size <= MAX_SOLUTION_BYTES
 
 
-def _write(source: BinaryIO, path: Path) -> None:
-    """Writes a library under its name at once, so that nobody sees half of it."""
+def _write(source: BinaryIO, size: int, path: Path) -> None:
+    """Writes a library under its name at once, so that nobody sees half of it.
+
+    The candidate may let the file grow meanwhile, so that only the bytes that there is room for are read.
+    """
     source.seek(0)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as target:
-        shutil.copyfileobj(source, target)
+        while size > 0 and (read := source.read(min(size, _PIECE_BYTES))):
+            target.write(read)
+            size -= len(read)
     Path(target.name).chmod(0o755)
     Path(target.name).replace(path)
 

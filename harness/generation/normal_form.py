@@ -9,7 +9,8 @@ import re
 
 from harness.answers.code import MAX_CODE_CHARACTERS, parse
 
-_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A comment that nobody closes goes on to the end; to look for its end once more at each "/*" would take minutes.
+_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _SPACES = re.compile(r"[ \t]+")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from harness.errors import ProblemError
 from harness.project.extents import Extents
 from harness.project.problems import UNPARSABLE, Problem
+from harness.system.text import is_costly_to_parse
 
 _LOCAL_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -88,8 +89,10 @@ def own_constants(source: str, constants: Mapping[str, Any]) -> dict[str, int]:
         constants: The constants that the case sets.
 
     Returns:
-        Integers that the text assigns, by name.
+        Integers that the text assigns, by name; none if the text would take long to parse.
     """
+    if is_costly_to_parse(source):
+        return {}
     try:
         tree = ast.parse(source)
         scopes = symtable.symtable(source, "<solution>", "exec").get_children()
@@ -125,15 +128,27 @@ def _needed_names(of: str, statements: Sequence[ast.stmt], scopes: Sequence[symt
     These are its own name, the names that statements without a binding read, and in turn the names
     that those are made of.
     """
-    needed = {of}
-    while True:
-        before = len(needed)
-        for node in statements:
-            bound = _bound(node)
-            if not bound or bound & needed:
-                needed |= _read(node, scopes)
-        if len(needed) == before:
-            return needed
+    by_name: dict[str, list[symtable.SymbolTable]] = {}
+    for scope in scopes:
+        by_name.setdefault(scope.get_name(), []).append(scope)
+    binding: dict[str, list[ast.stmt]] = {}
+    needed, waiting = {of}, [of]
+
+    def read(node: ast.stmt) -> None:
+        names = _read(node, by_name) - needed
+        needed.update(names)
+        waiting.extend(names)
+
+    for node in statements:
+        bound = _bound(node)
+        for name in bound:
+            binding.setdefault(name, []).append(node)
+        if not bound:
+            read(node)
+    while waiting:
+        for node in binding.pop(waiting.pop(), ()):
+            read(node)
+    return needed
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -153,11 +168,11 @@ def _bound(node: ast.stmt) -> set[str]:
     return names
 
 
-def _read(node: ast.stmt, scopes: Sequence[symtable.SymbolTable]) -> set[str]:
+def _read(node: ast.stmt, scopes: Mapping[str, Sequence[symtable.SymbolTable]]) -> set[str]:
     """Returns the module-level names that a statement, or a function or class in it, reads."""
     if not isinstance(node, _DEFINITIONS):
         return _loaded([node])
-    inside = [_globals_of(scope) for scope in scopes if scope.get_name() == node.name]
+    inside = [_globals_of(scope) for scope in scopes.get(node.name, ())]
     around = [value for name, value in ast.iter_fields(node) if name != "body"]
     return set().union(*inside) | _loaded(around)
 

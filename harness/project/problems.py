@@ -29,7 +29,7 @@ from harness.project.problem_declarations import DECLARATIONS, checked_draws, ch
 from harness.records.record import FurtherDraw, PrecisionClass
 from harness.system.files import read_source
 from harness.system.streams import printing_to_stderr
-from harness.system.text import one_line, words_of
+from harness.system.text import is_costly_to_parse, one_line, words_of
 
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -289,7 +289,7 @@ def faults_told(problem: Problem) -> Iterator[None]:
 def function_source(source: str, function: str) -> str | None:
     """Returns a normal form of a top-level function, without comments and layout.
 
-    The result is None if the text has no such function.
+    The result is None if the text has no such function, or would take long to parse.
     """
     return _functions(source).get(function)
 
@@ -300,17 +300,20 @@ def _functions(source: str) -> dict[str, str | None]:
 
     The cache avoids parsing a hostile text more than once, which takes long.
     """
+    if is_costly_to_parse(source):
+        return {}
     try:
         tree = ast.parse(source)
     except UNPARSABLE:
         return {}
+    lines = source.split("\n")
     found: dict[str, str | None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name not in found:
             try:
                 found[node.name] = ast.dump(node)
             except RecursionError:  # the expression is too deep to walk, so the text itself serves
-                found[node.name] = ast.get_source_segment(source, node)
+                found[node.name] = "\n".join(lines[node.lineno - 1 : node.end_lineno])
     return found
 
 

@@ -8,6 +8,8 @@ import re
 #: characters.
 MAX_NAME_CHARACTERS = 200
 MAX_BARE_NAME_CHARACTERS = 40
+#: The longest program that is parsed. The syntax tree takes some 700 bytes for each character of the worst text.
+MAX_PARSED_CHARACTERS = 1 << 20
 _FORMAT_STRING = re.compile(r"(?<![^\W\d])(?:[fF][rR]?|[rR][fF])[\"']")
 #: The limit for braces times characters of a text with f-strings. A text at the limit takes Python
 #: 3.11 some 0.2 s longer to parse than one without f-strings.
@@ -40,6 +42,11 @@ def has_costly_fields(text: str) -> bool:
     Before Python 3.12 the parser reads an f-string from its beginning for each of its fields.
     """
     return text.count("{") * len(text) > _MOST_LOOKED_AT and _FORMAT_STRING.search(text) is not None
+
+
+def is_costly_to_parse(text: str) -> bool:
+    """Returns whether parsing a program takes seconds or gigabytes: it is long, or has such f-strings."""
+    return len(text) > MAX_PARSED_CHARACTERS or has_costly_fields(text)
 
 
 def kernel_name(kernel: str) -> str:

@@ -122,3 +122,19 @@ def test_refusals_are_bounded_as_libraries_are(home: Path, monkeypatch: pytest.M
     cache = BuildCache(home / "builds")
     assert [cache.keep_refusal("one", str(number) * 16, "m", "l") for number in range(3)] == [True, True, False]
     assert cache.keep_refusal("one", "0" * 16, "m", "l")
+
+
+def test_a_file_that_grows_while_it_is_copied_takes_no_more_room(
+    home: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = cache_module._has_room
+
+    def grown(folder: Path, key: str, size: int) -> bool:
+        found = seen(folder, key, size)
+        os.truncate(built, 100 * SIZE)
+        return found
+
+    monkeypatch.setattr(cache_module, "_has_room", grown)
+    cache = BuildCache(home / "builds")
+    assert cache.keep("one", KEY, built)
+    assert cache.libraries("one")[KEY].stat().st_size == SIZE

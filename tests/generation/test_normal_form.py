@@ -41,3 +41,8 @@ def test_any_text_has_a_digest(text: str) -> None:
 
 def test_deep_nesting_is_no_fault() -> None:
     assert normal_digest("x = " + "-" * 5000 + "1\n") != normal_digest("x = 1\n")
+
+
+def test_a_comment_that_nobody_closes_goes_on_to_the_end() -> None:
+    """To look for the end of each of many would take hours."""
+    assert normal_digest(f'CUDA = """int a;\n{"/* " * 300_000}"""') == normal_digest('CUDA = """int a;\n/* left"""')

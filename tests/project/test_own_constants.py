@@ -44,3 +44,15 @@ def test_only_what_the_model_reads_with_another_value(constants: str, size: str,
 
 def test_text_that_no_parser_takes_has_none() -> None:
     assert own_constants("batch_size = " + "(" * 5000 + "4" + ")" * 5000, CASE) == {}
+
+
+def test_functions_that_call_one_another_in_a_long_row_are_followed() -> None:
+    """A definition is looked at once; each look at all others would take the judge minutes."""
+    row = "".join(f"def f{number}(): return f{number + 1}()\n" for number in range(20_000))
+    text = SOLUTION.format(constants="batch_size = 4096\n" + row + "def f20000(): return batch_size", size="f0()")
+    assert own_constants(text, CASE) == {"batch_size": 4096}
+
+
+def test_a_text_that_takes_long_to_parse_has_none() -> None:
+    fields = "f'" + "{a}" * 100_000 + "'"
+    assert own_constants(SOLUTION.format(constants="batch_size = 4096", size="batch_size") + fields, CASE) == {}

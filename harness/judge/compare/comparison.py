@@ -240,6 +240,8 @@ class Comparison:
             value = answer.gradients[name]
             shape, dtype = ((), "") if isinstance(value, str) else (tuple(value.shape), dtype_name(value.dtype))
             judged = self._gradients.setdefault(name, ReceivedTensor(shape, dtype))
+            if not judged.dtype:  # no earlier cotangent gave a tensor
+                judged.shape, judged.dtype = shape, dtype
             if isinstance(value, str) and judged.note is None:
                 judged.note = (value, answer.name)
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}

@@ -261,7 +261,8 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """View a tensor's elements as bytes that begin at a multiple of eight; copies if necessary."""
     if not tensor.is_contiguous() or tensor.storage_offset() * tensor.element_size() % 8:
         tensor = tensor.clone(memory_format=torch.contiguous_format)
-    return tensor.view(-1).view(torch.uint8)
+    # A single element may be contiguous with any stride, which a view of another size would not take.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -66,3 +66,70 @@ def test_a_gradient_where_the_reference_has_none_is_wrong(
     answer.write_text((text.replace(*change) if change[0] else text) + ZEROS)
     row = evaluate_row(answer, problem)
     assert (row["status"], words in row["message"]) == (status, True), row["message"]
+
+
+TWO_OUTPUTS = """
+import torch
+
+
+calls = []
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, w):
+        context.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(context, gradient):
+        x, w = context.saved_tensors
+        return gradient * w, (gradient * x).sum(0)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        y = Scaled.apply(x, self.w)
+        return y, y.mean().reshape(1)
+
+
+def get_inputs():
+    return [torch.randn(3, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+SOMETIMES = """
+        calls.append(1)
+        if len(calls) % 3 == 1:
+            return gradient * w, None
+        return gradient * w, (gradient * x).sum(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        (("", ""), "PASSED", ""),  # the cotangent of an output that counts for nothing has one element, and no stride
+        (
+            ("\n        return gradient * w, (gradient * x).sum(0)\n", SOMETIMES),
+            "WRONG_GRADIENT",
+            "no gradient, but the",
+        ),
+    ],
+    ids=["one-element", "none-at-first"],
+)
+def test_gradients_of_two_outputs(
+    tmp_path: Path, evaluate_row: Callable[..., Any], change: tuple[str, str], status: str, words: str
+) -> None:
+    problem, answer = tmp_path / "problem.py", tmp_path / "answer.py"
+    problem.write_text(TWO_OUTPUTS)
+    text = TWO_OUTPUTS.replace("class Model(", "class ModelNew(")
+    answer.write_text(text.replace(*change) if change[0] else text)
+    row = evaluate_row(answer, problem)
+    assert (row["status"], words in row["message"]) == (status, True), row["message"]
