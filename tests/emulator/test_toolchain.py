@@ -199,6 +199,11 @@ def test_whatever_fails_with_the_stand_ins_is_built_plainly(monkeypatch: pytest.
     assert compilers.with_stand_ins == [True, False]
 
 
+def test_cuda_sources_have_the_limits_that_torchs_headers_bring_under_nvcc(tmp_path: Path) -> None:
+    cuda = "__global__ void k(float* p) { *p = FLT_MAX; }"
+    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+
+
 def test_the_plain_builds_errors_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Compilers(monkeypatch, STRANGE, STRANGE.replace("words", "torch's own words"))
     with pytest.raises(BuildFailed) as caught:

@@ -143,7 +143,7 @@ class Slots:
         names = [name for name, _ in self._given(number)]
         for name, now, then in zip(names, self.sampled_given(number, seed), before, strict=True):
             if not same_bits(now, then):
-                message = f"the candidate changed {name} of a timed call in place; the reference does not"
+                message = f"the candidate changed {name} of a timed call in place, which no solution may do"
                 self._exchange.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:
