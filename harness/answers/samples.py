@@ -139,7 +139,7 @@ def _of_line(line: bytes, where: str) -> Sample:
         given = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON: {one_line(str(error))}") from None
-    if not isinstance(given, dict) or not isinstance(given.get("completion"), str):
+    if not isinstance(given, dict) or not isinstance(given.get("completion", 0), str | None):
         raise UsageError(f"{where}: a line must be a JSON object with 'problem' and 'completion', a text")
     problem, level, model = given.get("problem"), given.get("level"), given.get("model") or ""
     if not isinstance(problem, str | int) or isinstance(problem, bool):
@@ -149,8 +149,12 @@ def _of_line(line: bytes, where: str) -> Sample:
     if model.startswith("/") or ".." in model.split("/"):
         raise UsageError(f"{where}: 'model' is {one_line(model)}; it must not begin with / or have a part ..")
     level, number = _count(level, "level", where), _count(given.get("sample"), "sample", where)
+    answer: RawAnswer | AnswerError
+    text: str | None = given["completion"]
     try:
-        answer: RawAnswer | AnswerError = answer_of(given["completion"].encode("utf-8", "surrogatepass"), where, where)
+        if text is None:
+            raise AnswerError(f"{where}: 'completion' is null: the model gave no answer")
+        answer = answer_of(text.encode("utf-8", "surrogatepass"), where, where)
     except AnswerError as error:
         answer = error
     return Sample(str(problem), level, one_line(model), number, where, answer)

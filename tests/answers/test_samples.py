@@ -79,6 +79,7 @@ def test_lines_name_samples(tmp_path: Path) -> None:
         {"problem": "19_ReLU", "completion": CODE},
         {"problem": 19, "level": 1, "model": "m", "sample": 4, "completion": CODE},
         {"problem": "x", "completion": ""},
+        {"problem": "x", "completion": None},
     ]
     path = tmp_path / "answers.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
@@ -88,8 +89,10 @@ def test_lines_name_samples(tmp_path: Path) -> None:
         ("19_ReLU", None, "", None),
         ("19", 1, "m", 4),
         ("x", None, "", None),
+        ("x", None, "", None),
     ]
     assert isinstance(found[3].answer, AnswerError)
+    assert "the model gave no answer" in str(found[4].answer)
 
 
 @pytest.mark.parametrize(
