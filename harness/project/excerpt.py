@@ -145,9 +145,12 @@ def _needed_names(of: str, statements: Sequence[ast.stmt], scopes: Sequence[symt
             binding.setdefault(name, []).append(node)
         if not bound:
             read(node)
+    done: set[ast.stmt] = set()
     while waiting:
         for node in binding.pop(waiting.pop(), ()):
-            read(node)
+            if node not in done:  # it may bind many names
+                done.add(node)
+                read(node)
     return needed
 
 
