@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import functools
 import json
 import os
 import pickle
@@ -23,9 +23,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processors are the tests', 
 import torch
 from hypothesis import HealthCheck, settings
 
-from harness import evaluator
 from harness.emulator.toolchain import build_runtime
-from tests.fork_server import ForkServers, Seed
+from tests.fork_server import ForkServers
 
 Made = TypeVar("Made")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -41,31 +40,6 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
-
-
-_SERVERS = ForkServers()
-_start_service = evaluator._service_process
-
-
-@functools.cache
-def _seed() -> Seed:
-    return _SERVERS.seed()
-
-
-def _service_process(theirs: int, watched: int) -> Any:
-    """Have the judges of evaluators in this process be forked, unless Python or torch must begin in another way."""
-    environment = {**os.environ, "PYTHONPATH": evaluator.import_path()}
-    if not _SERVERS.can_run(environment):
-        return _start_service(theirs, watched)
-    return _seed().started("service", (2, theirs, watched), environment, str(Path.cwd()))
-
-
-evaluator._service_process = _service_process
-
-
-def pytest_sessionfinish() -> None:
-    """End the servers that this process has started."""
-    _SERVERS.close()
 
 
 #: Behind these fixtures processes import torch, or a compiler runs.
@@ -188,9 +162,10 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def fork_servers() -> ForkServers:
-    """Where command lines are forked from."""
-    return _SERVERS
+def fork_servers() -> Iterator[ForkServers]:
+    """Where command lines are forked from, once for each process of the test run."""
+    with contextlib.closing(ForkServers()) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -68,11 +68,6 @@ class ForkServers:
                 {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
             )
 
-    def seed(self) -> Seed:
-        """What the judges' processes of evaluators in this process are forked of."""
-        with self._free_server() as server:
-            return Seed(server.sow())
-
     @contextlib.contextmanager
     def _free_server(self) -> Iterator[_Server]:
         with self._lock:
@@ -114,13 +109,6 @@ class _Server:
                 texts.append(stream.read().decode().replace("\r\n", "\n"))
         return code, texts[0], texts[1]
 
-    def sow(self) -> socket.socket:
-        """A link to a seed of the server's."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            socket.send_fds(self._ours, [b"seed"], [theirs.fileno()])
-        return ours
-
     def close(self) -> None:
         self._ours.close()
         self._process.wait()
@@ -130,13 +118,11 @@ def _serve(ours: socket.socket) -> None:
     """Answer requests until the other end is closed."""
     while True:
         kind, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
-        if not descriptors:
+        if len(descriptors) != 3:
             return
         child = os.fork()
         if child == 0:
             ours.close()
-            if kind == b"seed":
-                _be_seed(socket.socket(fileno=descriptors[0]))
             try:
                 code = _command(*descriptors) if kind == b"command" else _program(*descriptors)
             except SystemExit as error:
@@ -147,8 +133,6 @@ def _serve(ours: socket.socket) -> None:
             _leave(code)
         for descriptor in descriptors:
             os.close(descriptor)
-        if kind == b"seed":
-            continue
         _, status = os.waitpid(child, 0)
         ours.send(str(os.waitstatus_to_exitcode(status)).encode())
 

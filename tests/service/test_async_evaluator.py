@@ -212,11 +212,6 @@ def test_threads_share_an_evaluator(evaluator: AsyncEvaluator) -> None:
 
 
 def test_an_end_leaves_no_process_and_no_waiting_task(home: Path) -> None:
-    async def begun() -> None:
-        async with AsyncEvaluator(device="cpu", home=home):
-            pass
-
-    asyncio.run(begun())  # what the judges of this process are forked of stays
     before = set(descendants())
 
     async def ended() -> None:
