@@ -23,10 +23,13 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from tests.forked_process import ForkedProcess
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Variables that count when Python or torch begin.
@@ -63,21 +66,17 @@ class ForkServers:
         self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], code: str | None = None
     ) -> tuple[int, str, str]:
         """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS`` or ``python -c``."""
-        with self._free_server() as server:
-            return server.run(
-                {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
-            )
-
-    @contextlib.contextmanager
-    def _free_server(self) -> Iterator[_Server]:
         with self._lock:
             server = self._free.pop() if self._free else None
             if server is None:
                 server = _Server(self._environment)
                 self._all.append(server)
-        yield server
+        answer = server.run(
+            {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
+        )
         with self._lock:
             self._free.append(server)
+        return answer
 
     def close(self) -> None:
         """End the servers."""
@@ -147,14 +146,14 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-class Seed:
+class _Seed:
     """The link to a process that knows nothing but modules; zygotes, lanes and services are forked of it."""
 
     def __init__(self, link: socket.socket):
         self._link = link
         self._lock = threading.Lock()
 
-    def started(self, kind: str, descriptors: Sequence[int], environment: Mapping[str, str], cwd: str) -> Any:
+    def started(self, kind: str, descriptors: Sequence[int], environment: Mapping[str, str], cwd: str) -> ForkedProcess:
         """Start a process, as this one's child, that prints to the first descriptor and has the others from 3 on."""
         from harness.system.processes import adopt_orphans
         from tests.forked_process import ForkedProcess  # judge's modules, which a seed must not have before it forks
@@ -171,14 +170,14 @@ class Seed:
         return self._link.detach()
 
 
-def _new_seed() -> Seed:
+def _new_seed() -> _Seed:
     """Fork a seed, which ends when this process does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if not os.fork():
         ours.close()
         _be_seed(theirs)
     theirs.close()
-    return Seed(ours)
+    return _Seed(ours)
 
 
 def _be_seed(link: socket.socket) -> NoReturn:
@@ -257,13 +256,13 @@ def _service() -> None:
     """Be what judges for an evaluator."""
     os.setpgid(0, 0)
     sys.argv = ["harness.executors.service", "3", "4"]
-    plant(Seed(socket.socket(fileno=5)))
+    _plant(_Seed(socket.socket(fileno=5)))
     from harness.executors import child_main, service
 
     child_main.leave(service.main())
 
 
-def plant(seed: Seed) -> None:
+def _plant(seed: _Seed) -> None:
     """Have this process fork its zygotes, lanes and services of the seed."""
     from harness import evaluator
     from harness.executors import lane_handle
@@ -318,7 +317,7 @@ def _command(told: int, *streams: int) -> int:
     sys.argv = [str(REPOSITORY / "harness" / "__main__.py"), *body["arguments"]]
     from harness.__main__ import run
 
-    plant(seed)
+    _plant(seed)
     return run()
 
 

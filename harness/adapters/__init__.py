@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from harness.answers.code import MAX_CODE_CHARACTERS
 from harness.errors import DeadlineExceeded
 from harness.rewards import NO_KERNEL
 from harness.server.client import Client, Verdict
+from harness.system.text import MAX_CODE_CHARACTERS
 
 #: The variable with the server's address, and the address without it.
 VARIABLE, DEFAULT_URL = "HARNESS_SERVE_URL", "http://127.0.0.1:8077"

@@ -9,11 +9,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from harness.system.text import has_costly_fields
+from harness.system.text import MAX_CODE_CHARACTERS, has_costly_fields
 
 MODEL = "ModelNew"
-#: Maximum length of a solution. A syntax tree takes some hundred bytes for each character.
-MAX_CODE_CHARACTERS = 1 << 20
 _MENTION = re.compile(rf"^[ \t]*(?:class[ \t]+{MODEL}\b|{MODEL}[ \t]*(?::[^=\n]*)?=)", re.MULTILINE)
 
 

@@ -453,8 +453,8 @@ class _Build:
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
             arguments += ["-include", PRELUDE] if begun else prelude(self._mode, headers)
-            if uses_torch_headers(unit.text):  # under nvcc they include Thrust's complex numbers, and those this
-                arguments += ["-include", "cfloat"]
+            # Under nvcc torch's headers include Thrust's complex numbers, and those include this.
+            arguments += ["-include", "cfloat"] if uses_torch_headers(unit.text) else []
             if ASM_WORDS & set(unit.names):
                 arguments += ["-include", "cuemu/ptx.h"]
         arguments += [*self._flags(unit), *further]

@@ -7,10 +7,11 @@ import functools
 import hashlib
 import re
 
-from harness.answers.code import MAX_CODE_CHARACTERS, parse
+from harness.answers.code import parse
 
-# A comment that nobody closes goes on to the end; to look for its end once more at each "/*" would take minutes.
-_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+# What nobody closes is no comment. It is matched up to the end all the same: to look for the end once more at each
+# further "/*" would take minutes.
+_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|(?P<unclosed>\Z))", re.DOTALL)
 _SPACES = re.compile(r"[ \t]+")
 
 
@@ -21,7 +22,7 @@ def normal_digest(source: str) -> str:
     Strings of several lines count as C++. A source that is not valid Python stands for itself.
     """
     text = source
-    if len(source) <= MAX_CODE_CHARACTERS and parse(source).parses:
+    if parse(source).parses:
         try:
             text = ast.dump(_Plain().visit(ast.parse(source)))
         except (RecursionError, MemoryError, ValueError):  # too deep to walk
@@ -29,11 +30,15 @@ def normal_digest(source: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _blank(found: re.Match[str]) -> str:
+    return " " if found["unclosed"] is None else found[0]
+
+
 class _Plain(ast.NodeTransformer):
     """Removes comments, blank lines and runs of blanks from strings that hold C++."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         if isinstance(node.value, str) and "\n" in node.value:
-            lines = (_SPACES.sub(" ", line).strip() for line in _CPP_COMMENT.sub(" ", node.value).split("\n"))
+            lines = (_SPACES.sub(" ", line).strip() for line in _CPP_COMMENT.sub(_blank, node.value).split("\n"))
             return ast.Constant("\n".join(line for line in lines if line))
         return node

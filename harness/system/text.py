@@ -8,8 +8,8 @@ import re
 #: characters.
 MAX_NAME_CHARACTERS = 200
 MAX_BARE_NAME_CHARACTERS = 40
-#: The longest program that is parsed. The syntax tree takes some 700 bytes for each character of the worst text.
-MAX_PARSED_CHARACTERS = 1 << 20
+#: The longest code that is parsed. The tree of the worst text takes some 700 bytes a character.
+MAX_CODE_CHARACTERS = 1 << 20
 _FORMAT_STRING = re.compile(r"(?<![^\W\d])(?:[fF][rR]?|[rR][fF])[\"']")
 #: The limit for braces times characters of a text with f-strings. A text at the limit takes Python
 #: 3.11 some 0.2 s longer to parse than one without f-strings.
@@ -46,7 +46,7 @@ def has_costly_fields(text: str) -> bool:
 
 def is_costly_to_parse(text: str) -> bool:
     """Returns whether parsing a program takes seconds or gigabytes: it is long, or has such f-strings."""
-    return len(text) > MAX_PARSED_CHARACTERS or has_costly_fields(text)
+    return len(text) > MAX_CODE_CHARACTERS or has_costly_fields(text)
 
 
 def kernel_name(kernel: str) -> str:

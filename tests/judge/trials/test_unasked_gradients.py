@@ -44,6 +44,15 @@ class Own(torch.autograd.Function):
 """
 
 
+def row_of(problem: str, change: tuple[str, str], folder: Path, evaluate_row: Callable[..., Any]) -> dict[str, Any]:
+    """The result of a candidate whose text is the problem's, with a change."""
+    (folder / "problem.py").write_text(problem)
+    text = problem.replace("class Model(", "class ModelNew(")
+    (folder / "answer.py").write_text(text.replace(*change) if change[0] else text)
+    row: dict[str, Any] = evaluate_row(folder / "answer.py", folder / "problem.py")
+    return row
+
+
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
@@ -60,19 +69,12 @@ class Own(torch.autograd.Function):
 def test_a_gradient_where_the_reference_has_none_is_wrong(
     tmp_path: Path, evaluate_row: Callable[..., Any], change: tuple[str, str], status: str, words: str
 ) -> None:
-    problem, answer = tmp_path / "problem.py", tmp_path / "answer.py"
-    problem.write_text(PROBLEM)
-    text = PROBLEM.replace("class Model(", "class ModelNew(")
-    answer.write_text((text.replace(*change) if change[0] else text) + ZEROS)
-    row = evaluate_row(answer, problem)
+    row = row_of(PROBLEM + ZEROS, change, tmp_path, evaluate_row)
     assert (row["status"], words in row["message"]) == (status, True), row["message"]
 
 
 TWO_OUTPUTS = """
 import torch
-
-
-calls = []
 
 
 class Scaled(torch.autograd.Function):
@@ -105,8 +107,8 @@ def get_init_inputs():
     return []
 """
 SOMETIMES = """
-        calls.append(1)
-        if len(calls) % 3 == 1:
+        Scaled.calls = getattr(Scaled, "calls", 0) + 1
+        if Scaled.calls % 3 == 1:
             return gradient * w, None
         return gradient * w, (gradient * x).sum(0)
 """
@@ -127,9 +129,5 @@ SOMETIMES = """
 def test_gradients_of_two_outputs(
     tmp_path: Path, evaluate_row: Callable[..., Any], change: tuple[str, str], status: str, words: str
 ) -> None:
-    problem, answer = tmp_path / "problem.py", tmp_path / "answer.py"
-    problem.write_text(TWO_OUTPUTS)
-    text = TWO_OUTPUTS.replace("class Model(", "class ModelNew(")
-    answer.write_text(text.replace(*change) if change[0] else text)
-    row = evaluate_row(answer, problem)
+    row = row_of(TWO_OUTPUTS, change, tmp_path, evaluate_row)
     assert (row["status"], words in row["message"]) == (status, True), row["message"]
