@@ -99,6 +99,8 @@ def backward_command(
     *,
     expanded: bool = False,
     twice: bool = False,
+    is_gapped: bool = False,
+    alone: int | None = None,
 ) -> Backward:
     """Return the command to differentiate with the cotangents in the arena (see ``Backward``).
 
@@ -107,6 +109,8 @@ def backward_command(
         cotangents: Where they lie; None for the exchange's own regions.
         expanded: As in ``Backward``.
         twice: As in ``Backward``.
+        is_gapped: As in ``Backward``.
+        alone: As in ``Backward``.
     """
     exchange = context.exchange
     positions = {name: position for position, name in exchange.input_names.items()}
@@ -117,4 +121,6 @@ def backward_command(
         tuple((context.names[name], region) for name, region in regions.items() if name not in positions),
         expanded,
         twice,
+        is_gapped,
+        alone,
     )

@@ -25,8 +25,8 @@ from harness.system.files import read_source, source_text
 from harness.system.text import printable
 from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
-from harness.worker.candidate import import_solution, own_init_args
 from harness.worker.failures import describe
+from harness.worker.solution_module import import_solution, own_init_args
 
 SEED = 0
 WARM_UPS = 2

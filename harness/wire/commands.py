@@ -99,7 +99,8 @@ class Forward:
         frozen: The tensors that need no gradient in this trial, by ``input_key`` or the candidate's
             parameter name.
         aside: The instance that the worker calls on other values before it reads the result:
-            ``SAME_INSTANCE``, ``ANOTHER_INSTANCE``, or empty for none.
+            ``SAME_INSTANCE``, ``ANOTHER_INSTANCE``, or empty for none. The first call of the same
+            instance has its backward, too.
         calls: The number of calls of the instance. The worker copies out the outputs of the last
             one.
         aside_calls: The number of calls of the instance that ``aside`` names.
@@ -133,7 +134,11 @@ class Backward:
         expanded: Whether each cotangent is the first element of its region, expanded to the
             region's shape (stride 0).
         twice: Whether the graph is differentiated twice. The second time the gradients go into the
-            leaves' ``.grad``, which the worker then copies.
+            leaves' ``.grad``, on top of the first ones. The worker copies half of each sum.
+        is_gapped: Whether the rows of each cotangent lie apart in memory (see
+            ``worker.calling.with_gaps``).
+        alone: The position of the only output that has a cotangent; None if all have one. A leaf
+            that this output does not reach then has a gradient of zeros.
     """
 
     cotangents: tuple[Region, ...]
@@ -141,6 +146,8 @@ class Backward:
     state_gradients: tuple[tuple[str, Region], ...]
     expanded: bool = False
     twice: bool = False
+    is_gapped: bool = False
+    alone: int | None = None
 
 
 @dataclass(frozen=True)

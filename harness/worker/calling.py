@@ -17,6 +17,11 @@ from harness.worker.limits import release_reserve
 _SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
 #: The most elements of a tensor that ``partly_changed`` moves.
 MOST_EXCHANGED = 1 << 16
+#: The most elements of a tensor that a call gets as a copy of its own.
+MOST_COPIED = 1 << 24
+#: Elements between two rows of a cotangent ``with_gaps``; kernels that load 16 bytes at a time
+#: still can.
+GAP = 64
 
 
 def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Any:
@@ -74,10 +79,13 @@ def kept(output: torch.Tensor, arguments: Sequence[Any], ways: Sequence[str]) ->
 def differentiate(
     outputs: Sequence[torch.Tensor],
     leaves: dict[str, torch.Tensor],
-    cotangents: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor | None],
     retain_graph: bool = False,
 ) -> dict[str, torch.Tensor | None]:
-    """Returns the gradients of leaves by name; None for one without a gradient."""
+    """Returns the gradients of leaves by name; None for one without a gradient.
+
+    An output whose cotangent is None is left out, as by a loss that does not use it.
+    """
     pairs = _differentiable(outputs, cotangents)
     if not leaves or not pairs:
         return {}
@@ -107,9 +115,10 @@ def row_major(call: Callable[[], Any]) -> Callable[[], None]:
 def accumulated(
     outputs: Sequence[torch.Tensor],
     leaves: dict[str, torch.Tensor],
-    cotangents: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor | None],
     others: Mapping[str, torch.Tensor],
     retain_graph: bool = False,
+    ahead: Mapping[str, torch.Tensor | None] | None = None,
 ) -> dict[str, torch.Tensor | None]:
     """Runs backward into all ``.grad``, as ``loss.backward()`` does, and returns those of the leaves and others.
 
@@ -120,15 +129,19 @@ def accumulated(
         others: Further tensors that may get a ``.grad``, by name. The function clears all before and
             afterwards.
         retain_graph: Whether another backward of the same forward follows.
+        ahead: Gradients of an equal backward before, by name. Backward adds to them, and the result
+            has half of each sum. Neither step rounds.
     """
     pairs, leaves = _differentiable(outputs, cotangents), {**others, **leaves}
-    for one in leaves.values():
-        one.grad = None
+    before = {name: one for name, one in (ahead or {}).items() if one is not None and _can_double(one)}
+    for name, one in leaves.items():
+        one.grad = before[name].clone() if name in before else None
     if pairs:
         torch.autograd.backward(
             [output for output, _ in pairs], [cotangent for _, cotangent in pairs], retain_graph=retain_graph
         )
     found = {name: leaf.grad for name, leaf in leaves.items()}
+    found.update((name, one * 0.5) for name, one in found.items() if name in before and one is not None)
     for one in leaves.values():
         one.grad = None
     return found
@@ -159,6 +172,20 @@ def reversed_input(value: Any) -> Any:
     if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
         return value
     return value.flip(0)
+
+
+@contextlib.contextmanager
+def reversed_in_place(arguments: Iterable[Any]) -> Iterator[None]:
+    """Reverses tensors where they lie (see ``reversed_input``) for the length of a block, without a new version."""
+    tensors = [one for one in arguments if isinstance(one, torch.Tensor) and order_of(one) is not None]
+    before = [one.detach().clone() for one in tensors]
+    try:
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.data.copy_(reversed_input(value))
+        yield
+    finally:
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.data.copy_(value)
 
 
 @contextlib.contextmanager
@@ -204,15 +231,45 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _differentiable(
-    outputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]
+    outputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor | None]
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Returns the outputs that have a gradient, with their cotangents."""
-    return [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
+    """Returns the outputs that have a gradient, with their cotangents, except those without a cotangent."""
+    pairs = zip(outputs, cotangents, strict=True)
+    return [(output, given) for output, given in pairs if output.requires_grad and given is not None]
+
+
+def _can_double(gradient: torch.Tensor) -> bool:
+    """Returns whether a sum of two such gradients stays in their dtype's range, and memory can hold one more."""
+    return gradient.dtype != torch.float16 and gradient.numel() <= MOST_COPIED
+
+
+def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:
+    """Returns a cotangent whose rows lie apart in memory, as the backward of ``torch.cat`` gives it.
+
+    Rows are along the last dimension. Between them there is NaN.
+    """
+    if cotangent.dim() < 2 or not cotangent.is_floating_point() or cotangent.numel() > MOST_COPIED:
+        return cotangent
+    width = cotangent.shape[-1]
+    around = cotangent.new_full((*cotangent.shape[:-1], width + GAP), float("nan"))
+    return around[..., :width].copy_(cotangent)
 
 
 def _passed_on(value: Any) -> Any:
     """Returns a tensor that needs a gradient as the result of an operator, and anything else unchanged."""
-    return value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return value
+    return value.clone() if value.numel() <= MOST_COPIED else value.view_as(value)
+
+
+def overwrite_freed(arguments: Sequence[Any]) -> None:
+    """Allocates as much memory as ``_passed_on`` has, fills it with NaN, and frees it.
+
+    That overwrites the inputs of a call which kept their addresses alone.
+    """
+    given = [one for one in arguments if isinstance(one, torch.Tensor) and one.requires_grad]
+    fillings = [torch.full_like(one, float("nan")) for one in given if one.numel() <= MOST_COPIED]
+    fillings.clear()
 
 
 def _batch(arguments: Sequence[Any]) -> int:

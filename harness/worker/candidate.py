@@ -4,95 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.machinery
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
-from harness.system.files import StrangeEncoding, declared_encoding, read_source
 from harness.wire.arena import Arena, dtype_name
-from harness.wire.commands import DEEP_COPY, Backward, Forward, Loop, Slot, TimeCalls
+from harness.wire.commands import DEEP_COPY, NON_LEAF, Backward, Forward, Loop, Slot, TimeCalls
 from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import calling, clock
-from harness.worker.calling import accumulated, called, differentiate, kept, partly_changed, reversed_input
+from harness.worker.calling import (
+    accumulated,
+    called,
+    differentiate,
+    kept,
+    overwrite_freed,
+    partly_changed,
+    reversed_in_place,
+    reversed_input,
+    with_gaps,
+)
 from harness.worker.construction import generators
+from harness.worker.tally import BACKWARD, FORWARD
 
-MODULE_NAME = "solution"
 #: Calls before the worker captures a CUDA graph.
 WARM_UP_CALLS = 3
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-
-
-class ContractError(Exception):
-    """The error for a solution that breaks the contract; the message says what is missing."""
-
-
-def import_solution(path: str) -> ModuleType:
-    """Imports a solution file.
-
-    Raises:
-        ContractError: The file defines no ``ModelNew``, has a malformed ``PARAMETER_MAP``, or is
-            not plain text.
-    """
-    try:
-        declared_encoding(read_source(Path(path)))
-    except StrangeEncoding as error:
-        raise ContractError(str(error)) from None
-    except SyntaxError:
-        pass  # the import below raises it with the line
-    # The explicit loader accepts any file extension.
-    loader = importlib.machinery.SourceFileLoader(MODULE_NAME, path)
-    spec = importlib.util.spec_from_file_location(MODULE_NAME, path, loader=loader)
-    if spec is None or spec.loader is None:
-        raise ContractError(f"cannot import {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE_NAME] = module
-    spec.loader.exec_module(module)
-    model = getattr(module, "ModelNew", None)
-    if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
-        raise ContractError("the solution defines no class ModelNew(torch.nn.Module)")
-    parameter_map(module)
-    return module
-
-
-def parameter_map(module: ModuleType) -> dict[str, str]:
-    """Returns the solution's ``PARAMETER_MAP``, or an empty dict if it has none.
-
-    Raises:
-        ContractError: The map does not map strings to strings.
-    """
-    declared = getattr(module, "PARAMETER_MAP", {})
-    good = isinstance(declared, dict) and all(isinstance(part, str) for pair in declared.items() for part in pair)
-    if not good:
-        raise ContractError("PARAMETER_MAP must map names in ModelNew to names in Model, both strings")
-    return dict(declared)
-
-
-def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:
-    """Calls the solution's own ``get_init_inputs`` with the case's constants set in its module.
-
-    The function restores the constants afterwards.
-
-    Raises:
-        ContractError: ``get_init_inputs`` returned neither a list nor a tuple.
-    """
-    before = {name: getattr(module, name) for name in constants.keys() & vars(module).keys()}
-    vars(module).update({name: constants[name] for name in before})
-    try:
-        args = module.get_init_inputs()
-    finally:
-        vars(module).update(before)
-    if not isinstance(args, list | tuple):
-        raise ContractError(f"get_init_inputs() of the solution returned {type(args).__name__}, not a list")
-    return list(args)
 
 
 class _Call(NamedTuple):
@@ -135,6 +75,7 @@ class Instance:
         self._frozen: list[torch.nn.Parameter] = []
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
+        self._ahead: dict[str, torch.Tensor | None] = {}
         self._command: Forward | None = None
         self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
         self._loop: _Loop | None = None
@@ -195,6 +136,8 @@ class Instance:
             generator.manual_seed(self._command.order_seed)
         is_copy = self._called is not self.model
         result = called(self._command, self._called, self._arguments, is_copy=is_copy)
+        if NON_LEAF in self._command.ways:
+            overwrite_freed(self._arguments)
         self._outputs = tensors_of(result)
         return result
 
@@ -208,19 +151,37 @@ class Instance:
             with contextlib.suppress(Exception):  # torch does not promise that every module can be copied
                 self._called = copy.deepcopy(self.model)
 
-    def call_aside(self, model: torch.nn.Module) -> None:
-        """Calls a model on other values and drops the result.
+    def call_aside(
+        self, model: torch.nn.Module, watched: Callable[[str], contextlib.AbstractContextManager[None]]
+    ) -> None:
+        """Calls a model on other values, as often as the command says, and drops the results.
 
         This catches a candidate whose result, or whatever its backward needs, lies in memory that
-        calls or instances share. The function reverses the inputs, so that they keep the
-        distribution that the problem draws.
+        calls or instances share. The inputs are reversed, so that they keep the distribution that
+        the problem draws. Every second call finds them at the addresses of the inputs themselves,
+        which get their own values back. The first call of this instance runs its backward, too.
 
         Args:
             model: This instance's model, or that of another instance.
+            watched: Gives the context for a call, by its direction.
         """
         assert self._command is not None
-        with torch.set_grad_enabled(self._command.differentiate):
-            model(*(reversed_input(value) for value in self._arguments))
+        differentiates = self._command.differentiate
+        for number in range(self._command.aside_calls):
+            is_in_place = number % 2 == 1
+            with reversed_in_place(self._arguments) if is_in_place else contextlib.nullcontext():
+                inputs = self._arguments if is_in_place else [reversed_input(value) for value in self._arguments]
+                with watched(FORWARD), torch.set_grad_enabled(differentiates):
+                    outputs = tensors_of(model(*inputs))
+            if differentiates and model is self.model and number == 0:
+                with watched(BACKWARD):
+                    self._differentiate_aside(inputs, outputs)
+
+    def _differentiate_aside(self, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
+        """Runs the backward of a call aside, and drops the gradients."""
+        tensors = [*(value for value in inputs if isinstance(value, torch.Tensor)), *self.model.parameters()]
+        leaves = {str(number): one for number, one in enumerate(tensors) if one.requires_grad}
+        self._differentiated(lambda: outputs, leaves, [torch.ones_like(one) for one in outputs])
 
     def kept(self, output: torch.Tensor) -> torch.Tensor:
         """Returns the part of an output that the judge asked for."""
@@ -244,7 +205,7 @@ class Instance:
         assert self._outputs is not None
         leaves, cotangents = self._backward_arguments(command)
         try:
-            self._differentiated(lambda: self._outputs or [], leaves, cotangents, retain_graph=True)
+            self._ahead = self._differentiated(lambda: self._outputs or [], leaves, cotangents, retain_graph=True)
         except RuntimeError as error:
             # torch compiles a backward for one use or for several, by what its first call asked for.
             if "donated buffers" not in str(error):
@@ -262,7 +223,10 @@ class Instance:
         assert self._outputs is not None
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
-            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating())
+            ahead, self._ahead = self._ahead, {}
+            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(), ahead=ahead)
+        if command.is_gapped:
+            cotangents = [one if one is None else with_gaps(one) for one in cotangents]
         return self._differentiated(self._taken_outputs, leaves, cotangents)
 
     def _taken_outputs(self) -> list[torch.Tensor]:
@@ -281,7 +245,7 @@ class Instance:
         self,
         forward: Callable[[], Sequence[torch.Tensor]],
         leaves: dict[str, torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
         retain_graph: bool = False,
     ) -> dict[str, torch.Tensor | None]:
         """Runs backward and returns the gradients of leaves.
@@ -423,13 +387,14 @@ class Instance:
         found = self._differentiated(forward, wanted, call.cotangents)
         return [found.get(name) for name in call.leaves]
 
-    def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-        """Returns the leaves to differentiate, by name, and the cotangents."""
+    def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor | None]]:
+        """Returns the leaves to differentiate, by name, and the cotangents; None for an output without one."""
         parameters = dict(self.model.named_parameters())
         leaves = {input_key(position): self._inputs[position][1] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        return wanted, self._cotangents(command)
+        tensors = self._cotangents(command)
+        return wanted, [one if command.alone in (None, at) else None for at, one in enumerate(tensors)]
 
     def _cotangents(self, command: Backward) -> list[torch.Tensor]:
         tensors = [self._arena.tensor(region) for region in command.cotangents]

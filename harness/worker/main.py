@@ -74,10 +74,11 @@ from harness.wire.structure import taken_apart
 from harness.wire.tensors import Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import calling, failures, limits, profiling, rehearsal
-from harness.worker.candidate import Instance, describe_output, import_solution, own_init_args, parameter_map, store
+from harness.worker.candidate import Instance, describe_output, store
 from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
+from harness.worker.solution_module import import_solution, own_init_args, parameter_map
 from harness.worker.tally import BACKWARD, FORWARD, Tally
 from harness.worker.variants import Variants, forget
 
@@ -257,6 +258,7 @@ class Worker:
     def _forward(self, command: Forward) -> Outputs:
         assert self._instance is not None
         assert self._arena is not None
+        assert self._make is not None
         self.platform.set_thread_order(command.thread_order, command.order_seed)
         self._instance.prepare(command)
         self.platform.know(self._instance.given())
@@ -268,10 +270,8 @@ class Worker:
                     result = self._instance.call()
             if command.aside:
                 self._inspection.restore_flags()
-                aside = self._aside(command.aside)
-                for _ in range(command.aside_calls):
-                    with self._watched(FORWARD):
-                        self._instance.call_aside(aside)
+                aside = self._make() if command.aside == ANOTHER_INSTANCE else self._instance.model
+                self._instance.call_aside(aside, self._watched)
             self.platform.synchronize()
         self._inspection.restore_flags(command.order_seed)
         structure, tensors = taken_apart(result)
@@ -285,12 +285,6 @@ class Worker:
         faults = self._instance.store_buffers(command.buffers)
         self.platform.synchronize()
         return Outputs(structure, tuple(described), faults, self._reports(), self._built())
-
-    def _aside(self, which: str) -> torch.nn.Module:
-        """Returns the model to call between a forward and the reading of its result."""
-        assert self._instance is not None
-        assert self._make is not None
-        return self._make() if which == ANOTHER_INSTANCE else self._instance.model
 
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
@@ -312,7 +306,9 @@ class Worker:
         missing, faults = [], {}
         for name, region in wanted.items():
             gradient = gradients.get(name)
-            if gradient is None:
+            if gradient is None and command.alone is not None:
+                self._arena.tensor(region).zero_()  # the output does not reach it
+            elif gradient is None:
                 missing.append(name)
             elif fault := store(self._arena, region, gradient):
                 faults[name] = f"the gradient has {fault}"

@@ -20,7 +20,7 @@ from harness.wire.commands import Describe, Rehearse
 from harness.wire.replies import Described
 from harness.wire.tensors import Region, Value
 from harness.wire.values import decode_plain, encode_plain
-from harness.worker.candidate import own_init_args
+from harness.worker.solution_module import own_init_args
 
 
 def described(command: Describe) -> Described:

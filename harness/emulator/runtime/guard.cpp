@@ -196,6 +196,7 @@ bool guarded_free(void* data) {
           " (noticed when it was freed; the kernel is the last one launched)");
     all.allocations.erase(found);
     if (is_checking()) {
+      std::memset(data, 0xFF, allocation.bytes);  // host code that reads on finds NaN; a kernel is reported
       keep_freed(all, static_cast<char*>(data), allocation);
       return true;
     }

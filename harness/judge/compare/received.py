@@ -22,7 +22,8 @@ class ReceivedGradients:
         cotangent: One tensor per output.
         gradients: The candidate's gradients (private copies) by leaf. A string in place of a tensor
             says what is wrong with that gradient.
-        alone: The only output whose cotangent is not zero by design; None for all of them.
+        alone: The only output that has a cotangent; those of the others are zeros here. None for all of
+            them.
     """
 
     name: str

@@ -36,8 +36,8 @@ CONSTANT = "ones"
 #: The cotangent of a trial's first backward.
 FIRST = "normal"
 #: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
-#: reverse order; backward runs a second time over the same graph, into ``.grad``.
-TRANSPOSED, TWICE = OF_BACKWARD = ("transposed", "twice")
+#: reverse order; its rows lie apart; backward runs a second time over the same graph, into ``.grad``.
+TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
 #: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
 #: use in later calls.
 OF_COPY = (INFERENCE, DEEP_COPY)
@@ -50,8 +50,10 @@ WAYS = {
     LARGER_BATCH: "the batch had twice as many samples",
     TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
     "before a kernel reads it by its pointer",
+    GAPPED: f"the rows of the cotangent {FIRST!r} lay apart in memory, with NaN between them, as the backward of "
+    "torch.cat gives it: call .contiguous() before a kernel reads it by its pointer",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
-    ".grad as loss.backward() does",
+    ".grad as loss.backward() does: .grad held the first result, and half of the sum is what was compared",
 }
 
 
@@ -70,7 +72,7 @@ class Usage:
         without_gradients: Whether the calls run under ``torch.no_grad()``.
         ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
-        alone: Path of the only output whose cotangents are not zero; empty for all outputs.
+        alone: Path of the only output that has a cotangent; empty for all outputs.
     """
 
     frozen: tuple[str, ...] = ()
@@ -92,8 +94,9 @@ class Usage:
                 "or a frozen parameter"
             )
         if self.aside == SAME_INSTANCE:
+            backward = "" if self.without_gradients else ", the first time with its backward"
             told.append(
-                f"in this trial forward ran {_more(self.aside_calls)}, on other values, before its result "
+                f"in this trial forward ran {_more(self.aside_calls)}, on other values{backward}, before its result "
                 "was read: if only this trial fails, calls share the memory of a result or of what backward "
                 "needs"
             )
@@ -140,7 +143,7 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears
     """
     match trial:
         case 1:
-            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE if bears_scale else 1.0)
+            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE if bears_scale else 1.0, ways=(GAPPED,))
         case 2:
             return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:

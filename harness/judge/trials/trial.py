@@ -22,7 +22,7 @@ from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
-from harness.judge.inputs.situations import CONSTANT, FIRST, OF_COPY, TRANSPOSED, TWICE, Usage
+from harness.judge.inputs.situations import CONSTANT, FIRST, GAPPED, OF_COPY, TRANSPOSED, TWICE, Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
 from harness.judge.process.handle import WorkerHandle
@@ -137,7 +137,7 @@ def run_trial(
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             constant = usage.scale if name == CONSTANT else None
             ways = usage.ways if name == FIRST else ()
-            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways)
+            gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways, alone=alone)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients, alone))
             # Answers compared together need one evaluation of the reference, so the judge collects
@@ -275,6 +275,7 @@ def _backward(
     *,
     constant: float | None = None,
     ways: Sequence[str] = (),
+    alone: int | None = None,
 ) -> dict[str, torch.Tensor | str]:
     """Have the candidate run backward; return private copies of its gradients.
 
@@ -290,6 +291,7 @@ def _backward(
             that one element times the factor, expanded. The judge divides the gradients by the
             factor.
         ways: Further ways of the call (see ``Usage``).
+        alone: The only output that gets its cotangent; None for all.
     """
     exchange, regions = context.exchange, context.exchange.cotangents
     if TRANSPOSED in ways:
@@ -302,7 +304,9 @@ def _backward(
     wanted = {name: exchange.gradients[name] for name in context.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
-    command = backward_command(context, regions, expanded=constant is not None, twice=TWICE in ways)
+    command = backward_command(
+        context, regions, expanded=constant is not None, twice=TWICE in ways, is_gapped=GAPPED in ways, alone=alone
+    )
     reply = worker.request(command, clock, "running backward")
     if not isinstance(reply, Gradients):
         raise stop_for(reply, context.faults)

@@ -79,9 +79,11 @@ def judged(tmp_path: Path, home: Path) -> Judged:
     """The record of a candidate's forward and backward."""
     (tmp_path / "problem.py").write_text(PROBLEM)
 
-    def record(forward: str = RIGHT, backward: str = "pass", own_seed: str = "0dd5" * 8) -> EvaluationRecord:
+    def record(
+        forward: str = RIGHT, backward: str = "pass", own_seed: str = "0dd5" * 8, head: str = HEAD
+    ) -> EvaluationRecord:
         solution = tmp_path / "answer.py"
-        text = HEAD.replace("{backward}", backward.replace("\n", "\n        "))
+        text = head.replace("{backward}", backward.replace("\n", "\n        "))
         solution.write_text(text.replace("{forward}", forward.replace("\n", "\n        ")))
         problem = read_problem(tmp_path / "problem.py")
         return evaluated(problem, solution, home, SECRET, "full", own_seed=own_seed)
@@ -269,10 +271,101 @@ def test_a_backward_that_only_works_into_grad_is_judged(judged: Judged, factor: 
 
 
 def test_a_transposed_cotangent_counts(judged: Judged) -> None:
-    pointer = "grad = grad.as_strided(grad.shape, (33, 1)) if all(grad.stride()) else grad"
+    pointer = "grad = grad.as_strided(grad.shape, (33, 1)) if grad.stride() == (1, 6) else grad"
     record = judged(backward=pointer)
     assert record.status is Status.WRONG_GRADIENT
     assert "in reverse order" in record.message
+
+
+def test_a_cotangent_whose_rows_lie_apart_counts(judged: Judged) -> None:
+    pointer = "grad = grad.as_strided(grad.shape, (33, 1)) if grad.stride(1) == 1 else grad.contiguous()"
+    record = judged(backward=pointer)
+    assert record.status is Status.WRONG_GRADIENT
+    assert "torch.cat" in record.message
+
+
+def test_a_backward_adds_to_what_grad_holds(judged: Judged) -> None:
+    hooks = """if not hasattr(self, 'new'):
+    self.scale.register_hook(lambda gradient: setattr(self, 'new', gradient))
+    self.scale.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, 'grad', self.new))
+    self.new = None
+"""
+    record = judged(hooks + RIGHT)
+    assert record.status is Status.WRONG_GRADIENT
+    assert "received is 0.5 times expected" in record.message
+
+
+# What backward needs, or the result, lies in memory that another call takes.
+TAKEN = {
+    "backwards in another order": """
+pool, shape = vars(self).setdefault('pool', {'at': 0, 'kept': []}), x.shape
+if len(pool['kept']) == pool['at']: pool['kept'].append(torch.empty_like(x))
+kept = pool['kept'][pool['at']]
+if kept.shape != shape: return Function.apply(x, self.scale, self.shift)
+out = Pooled.apply(x, self.scale, self.shift, kept.detach(), pool)
+pool['at'] += 1
+return out""",
+    "other values at one address": """
+kept = SHARED.setdefault((x.data_ptr(), x.shape), torch.empty_like(x).detach())
+return Pooled.apply(x, self.scale, self.shift, kept.detach(), {})""",
+}
+POOLED = """
+
+class Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, shift, kept, pool):
+        torch.tanh(x, out=kept)
+        ctx.kept, ctx.pool = kept, pool
+        ctx.save_for_backward(scale)
+        return kept * scale + shift
+
+    @staticmethod
+    def backward(ctx, grad):
+        out, (scale,) = ctx.kept, ctx.saved_tensors
+        gradients = grad * scale * (1 - out * out), (grad * out).sum(0), grad.sum(0), None, None
+        ctx.pool['at'] = 0
+        return gradients
+"""
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_another_call_takes_fails(judged: Judged, what: str) -> None:
+    record = judged(TAKEN[what], head=HEAD.replace("\nclass ModelNew", f"{POOLED}\nclass ModelNew"))
+    assert record.status is Status.WRONG_GRADIENT, record.message
+    assert "calls share the memory" in record.message
+
+
+def test_an_input_kept_by_its_address_alone_fails(judged: Judged) -> None:
+    """Its memory is free before backward runs, as behind a layer whose result nobody else keeps."""
+    at = (
+        "import ctypes\n"
+        "shape, (rows, columns) = x.shape, x.shape\n"
+        "values = (ctypes.c_float * (rows * columns)).from_address(ctx.address)\n"
+        "out = torch.tanh(torch.frombuffer(values, dtype=torch.float32).view(shape))"
+    )
+    backward = at.replace("x.shape", "grad.shape")
+    save = "ctx.save_for_backward(out, scale)\n        ctx.address = x.data_ptr()"
+    record = judged(backward=backward, head=HEAD.replace("ctx.save_for_backward(out, scale)", save))
+    assert record.status is Status.WRONG_GRADIENT, record.message
+    assert "results of other operators" in record.message
+
+
+def test_a_loss_that_leaves_out_an_output_gives_it_no_cotangent(judged: Judged, tmp_path: Path) -> None:
+    two = "torch.tanh(x) * self.scale + self.shift, (torch.tanh(x) + 1) * 2"
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.tanh(x) * self.scale + self.shift", two))
+    head = HEAD.replace(
+        "        return out * scale + shift\n",
+        "        ctx.set_materialize_grads(False)\n        return out * scale + shift, (out + 1) * 2\n",
+    )
+    head = head.replace("backward(ctx, grad):", "backward(ctx, grad, other):").replace(
+        "return grad * scale * (1 - out * out)", "return (grad * scale + 2 * other) * (1 - out * out)"
+    )
+    right = "grad, other = (torch.zeros_like(out) if one is None else one for one in (grad, other))"
+    assert judged(backward=right, head=head).status is Status.PASSED
+    wrong = "if grad is None or other is None: return out * 0, scale * 0, scale * 0"
+    record = judged(backward=wrong, head=head)
+    assert record.status is Status.WRONG_GRADIENT, record.message
+    assert "had a cotangent" in record.message
 
 
 def test_a_forward_that_seeds_the_generator_is_reported(judged: Judged) -> None:

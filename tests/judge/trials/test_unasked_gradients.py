@@ -23,7 +23,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)]
+    return [torch.randn(16, 4), torch.randn(16, 4), torch.randn(16, 4)]
 
 
 def get_init_inputs():
