@@ -65,7 +65,9 @@ def read_samples(path: Path) -> Iterator[Sample]:
         files = [one for one in inside if one.suffix in SUFFIXES and not one.is_dir()]
         if not files:
             raise UsageError(f"{shown} holds no answers: files that end in {', '.join(SUFFIXES)}, in any subfolder")
-        return (_of_file(file, file.relative_to(path)) for file in files)
+        own = path.absolute().parts[1:]
+        around = PurePath(*own[-2:] if own and level_of(own[-1]) is not None else own[-1:])
+        return (_of_file(file, file.relative_to(path), around) for file in files)
     if path.suffix == ".jsonl" and is_file(path):
         return _of_lines(path, shown)
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
@@ -88,16 +90,19 @@ def _in_order(path: Path) -> list[tuple[int, int, str]]:
     return [(not part.isdecimal(), int(part[:18]) if part.isdecimal() else 0, part) for part in parts]
 
 
-def _of_file(file: Path, inside: PurePath) -> Sample:
+def _of_file(file: Path, inside: PurePath, around: PurePath) -> Sample:
+    """Returns a file's sample; the folder's own name is that of the model where no folder inside is."""
     try:
         answer: RawAnswer | AnswerError = read_answer(str(file))
     except AnswerError as error:
         answer = error
-    return _named(inside, one_line(str(file)), answer)
+    where = one_line(str(file))
+    sample = _named(inside, where, answer)
+    return sample if sample.model else _named(around / inside, where, answer)
 
 
 def _named(inside: PurePath, where: str, answer: RawAnswer | AnswerError) -> Sample:
-    """Returns the sample that a path in the folder names.
+    """Returns the sample that a path names.
 
     These paths name sample 2 of problem 19 of level 1; ``MODEL/`` may stand before each, and the
     sample's number may be missing::

@@ -38,6 +38,8 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
     if beside := next(answers.rglob(RESULTS_FILE), None):
         words = "--preset kernelbench judges as KernelBench does"
         print(f"note: {printable(str(beside))} is not read: the answers are judged anew; {words}", file=sys.stderr)
+    for lines in sorted(answers.rglob("*.jsonl")):
+        print(f"note: {printable(str(lines))} is not read: give it to --answers by itself", file=sys.stderr)
     found: dict[str, Candidate] = {}
     places: dict[str, str] = {}
     numbers: Counter[tuple[str, Path]] = Counter()

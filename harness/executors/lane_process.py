@@ -119,7 +119,8 @@ def _judge(link: Link, opening: Opening, zygote: Zygote) -> None:
             last_word: Planned | CandidateFinished = CandidateFinished()
             with own_time.of(share_s(work.policy)):
                 if not work.is_planned:
-                    last_word = fitting(work.job.candidate.problem, session.device, work.job.is_main)
+                    is_round = bool(work.policy.preset)
+                    last_word = fitting(work.job.candidate.problem, session.device, work.job.is_main, is_round)
                 for outcome in lane.judge(work, lambda words: link.send(Words(words))):
                     own_time.next_case()
                     link.send(outcome)

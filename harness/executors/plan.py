@@ -127,7 +127,7 @@ class Planner:
         return ((main_case(problem), cases[main_case(problem)]),) if choice.is_main else tuple(cases.items())
 
 
-def fitting(problem: Problem, device: str, is_main: bool) -> Planned:
+def fitting(problem: Problem, device: str, is_main: bool, is_round: bool = False) -> Planned:
     """Runs a problem's code to find the cases that fit a device, and returns them.
 
     A problem that declares no cases gets a smaller one if it needs it.
@@ -136,9 +136,10 @@ def fitting(problem: Problem, device: str, is_main: bool) -> Planned:
         problem: The problem.
         device: ``cpu`` or ``cuda:N``.
         is_main: Whether to return only the smallest case.
+        is_round: As in ``small_case``.
     """
     try:
-        return _fitting_cpu(problem, is_main) if device == "cpu" else _fitting_gpu(problem, device)
+        return _fitting_cpu(problem, is_main, is_round) if device == "cpu" else _fitting_gpu(problem, device)
     except ProblemError as error:
         return Planned((), error=error)
     except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
@@ -159,7 +160,7 @@ def _fitting_gpu(problem: Problem, device: str) -> Planned:
     return Planned(((SMALL_CASE, small.constants),), (f"{words}; choose other sizes with --set",))
 
 
-def _fitting_cpu(problem: Problem, is_main: bool) -> Planned:
+def _fitting_cpu(problem: Problem, is_main: bool, is_round: bool = False) -> Planned:
     from harness.judge.inputs.memory_fit import size_of, why_not
     from harness.judge.inputs.shrinking import LARGEST_LOAD, small_case
     from harness.system.memory import available_memory
@@ -167,7 +168,7 @@ def _fitting_cpu(problem: Problem, is_main: bool) -> Planned:
     kept: list[tuple[float, str]] = []
     notes: list[str] = []
     cases = problem.cases
-    small = small_case(problem)
+    small = small_case(problem, is_round=is_round)
     if small is not None and small.load > LARGEST_LOAD:
         words = f"{problem.name} does not fit the CPU, even with {small.words or 'its own sizes'}; "
         return Planned((), error=UsageError(words + "choose smaller sizes with --set, or judge it on a GPU"))

@@ -18,7 +18,17 @@ from harness.report.comparison import WORDS
 from harness.report.console import open_console
 from harness.report.csv_cells import cell
 from harness.report.scores import print_table, ratio_text, significant
-from harness.timing.sample_scores import DIRECTIONS, PS, Counting, Mean, SampleResult, SampleScore, Share, sample_scores
+from harness.timing.sample_scores import (
+    DIRECTIONS,
+    PS,
+    UNJUDGED,
+    Counting,
+    Mean,
+    SampleResult,
+    SampleScore,
+    Share,
+    sample_scores,
+)
 from harness.timing.statistics import Interval
 
 #: The file that KernelBench writes its results to.
@@ -92,8 +102,8 @@ def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None
     for note in (*NOTES[: 1 + bool(timed)], *_conditions(scores)):
         console.print(escape(note))
     for status, words in _UNJUDGED.items():
-        if found := sum(any(record.status is status for record in one.records) for one in results):
-            console.print(f"{words}, not judged, and not counted as correct: {found} of {len(results)} samples")
+        if found := sum(one.unjudged is status for one in results):
+            console.print(f"{words}, so in no score: {found} of {len(results)} samples")
 
 
 def _without_repetitions(scores: Sequence[SampleScore]) -> list[SampleScore]:
@@ -117,7 +127,9 @@ def _conditions(scores: Iterable[SampleScore]) -> Iterator[str]:
 
 
 #: Statuses that are no verdict on a sample, in words.
-_UNJUDGED = {Status.INTERPRETED: "interpreted", Status.UNSUPPORTED: "unsupported on this machine"}
+_UNJUDGED = dict(
+    zip(UNJUDGED, ("interpreted", "unsupported on this machine", "not judged, since the harness failed"), strict=True)
+)
 #: What a sample must be to count as correct.
 _COUNTED = {
     Counting.PASSED: "correct if it passed",
@@ -148,7 +160,7 @@ def as_csv(records: Iterable[EvaluationRecord]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     conditions = ("model", "level", "counting", "baseline", "precision", "clock")
-    counts = (*conditions, "problems", "solved", "samples", "correct", "own")
+    counts = (*conditions, "problems", "solved", "samples", "unjudged", "correct", "own")
     fast = [f"fast_{p:g}_{part}" for p in PS for part in ("best", "low", "mean")]
     writer.writerow([*counts, *(f"pass@{k}" for k in ks), "direction", "timed", "mean", "mean_low", "mean_high", *fast])
     for one in scores:
@@ -177,7 +189,7 @@ def kernelbench_results(records: Iterable[EvaluationRecord]) -> dict[str, dict[s
     runs: dict[str, dict[str, Any]] = {}
     for one in results_of(records):
         number = re.match(r"\d+", one.problem)
-        if number is None:
+        if number is None or one.unjudged is not None:
             continue
         run = runs.setdefault("/".join(filter(None, (one.model, one.level))), {})
         first = next((record for record in one.records if record.status is not Status.PASSED), one.records[0])

@@ -11,6 +11,7 @@ from typing import NamedTuple, TextIO
 from rich.cells import cell_len
 from rich.text import Text
 
+from harness.project.cases import SMALL_CASE
 from harness.records.baselines import EAGER
 from harness.records.record import ERROR, NO_OWN_KERNEL_SUFFIX, EvaluationRecord, Status, TensorReport
 from harness.records.rules import weakened
@@ -347,6 +348,9 @@ def _failure(found: Sequence[EvaluationRecord]) -> Text:
     text = Text.assemble("\n", (one_line(first.solution), "bold"), f" {first.case}{others}: {first.status}\n")
     if place := place_of(first):
         text.append(f"  at {place}\n")
+    if first.case == SMALL_CASE and first.constants:
+        sizes = ", ".join(f"{name}={value!r}" for name, value in first.constants.items())
+        text.append(printable(f"  in a smaller case: {sizes}") + "\n")
     text.append(printable(first.message) + "\n")
     for finding in told_in_full(first):
         words = finding.words if finding.level == ERROR else f"{finding.kind}: {finding.message}"

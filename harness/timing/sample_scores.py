@@ -19,6 +19,8 @@ from harness.records.run_config import KERNELBENCH, RELAXED
 from harness.timing.scores import geometric_mean, number, ratios
 from harness.timing.statistics import measured
 
+#: Statuses that are no verdict on a sample: here it could not run as it should.
+UNJUDGED = (Status.INTERPRETED, Status.UNSUPPORTED, Status.HARNESS_ERROR)
 #: The k of ``pass@k`` and the p of ``fast_p`` that are scored.
 KS, PS = (1, 5, 10), (1.0, 1.5, 2.0)
 DIRECTIONS = ("forward", "forward_backward")
@@ -61,6 +63,12 @@ class SampleResult:
     problem: str
     number: int
     records: tuple[EvaluationRecord, ...]
+
+    @property
+    def unjudged(self) -> Status | None:
+        """The status of a case without a verdict, if no other case is a failure; None if the sample is judged."""
+        others = [record.status for record in self.records if record.status is not Status.PASSED]
+        return others[0] if others and all(one in UNJUDGED for one in others) else None
 
     def is_correct(self, counting: Counting = Counting.PASSED) -> bool:
         """Tells whether a way of counting takes the sample as correct: in all its cases."""
@@ -125,7 +133,8 @@ class SampleScore:
         clock: How times are measured; None if there are none.
         problems: Number of problems with a judged answer: the denominator of ``solved``,
             ``pass_at`` and ``fast``.
-        samples: Number of samples: the denominator of ``correct``.
+        samples: Number of judged samples: the denominator of ``correct``.
+        unjudged: Number of samples without a verdict, which count nowhere else.
         correct: Number of correct samples.
         own: Number of samples that passed with a kernel of their own.
         solved: Number of problems with a correct sample.
@@ -145,6 +154,7 @@ class SampleScore:
     clock: str | None
     problems: int
     samples: int
+    unjudged: int
     correct: int
     own: int
     solved: int
@@ -202,11 +212,13 @@ def _scores(model: str, level: str, results: Sequence[SampleResult]) -> list[Sam
 
 
 def _score(model: str, level: str, results: Sequence[SampleResult], counting: Counting) -> SampleScore:
+    judged = [one for one in results if one.unjudged is None]
+    unjudged, results = len(results) - len(judged), judged
     by_problem: dict[tuple[str, str], list[SampleResult]] = {}
     for one in results:
         by_problem.setdefault((one.level, one.problem), []).append(one)
     groups = list(by_problem.values())
-    fewest = min(map(len, groups))
+    fewest = min(map(len, groups), default=0)
     series = {direction: [one.speedups(direction, counting) for one in results] for direction in DIRECTIONS}
     timed = {direction: [one for one in found if one] for direction, found in series.items()}
     return SampleScore(
@@ -218,6 +230,7 @@ def _score(model: str, level: str, results: Sequence[SampleResult], counting: Co
         clock=_CLOCKS[counting] if any(timed.values()) else None,
         problems=len(groups),
         samples=len(results),
+        unjudged=unjudged,
         correct=sum(one.is_correct(counting) for one in results),
         own=sum(one.is_correct(Counting.OWN_KERNEL) for one in results),
         solved=sum(any(one.is_correct(counting) for one in group) for group in groups),

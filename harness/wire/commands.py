@@ -47,6 +47,8 @@ class Construct:
 
     If ``own_args`` is set, the worker calls the solution's own ``get_init_inputs``. Before that it
     sets the case's constants in the solution's module, for those names that the module defines.
+    ``usual_args`` is what the problem's function returns without the case's constants, encoded. If
+    the solution's returns the same there, it is a copy of it, and ``init_args`` count.
     ``training`` gives the training modes of the modules (see ``wire.state.modes_of``). ``tf32`` is
     written to torch's flags first: ``allow``, ``forbid``, or empty to leave them.
     """
@@ -57,6 +59,7 @@ class Construct:
     constants: str
     training: dict[str, bool]
     tf32: str = ""
+    usual_args: str = ""
 
 
 @dataclass(frozen=True)

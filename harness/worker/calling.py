@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.dlpack import from_dlpack
 
 from harness.wire.arena import order_of
-from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, NON_LEAF, Forward
+from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, Forward
 from harness.wire.structure import tensors_of
 from harness.worker.limits import release_reserve
 
@@ -50,14 +52,58 @@ def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is
     return called(replace(command, ways=ways), model, arguments, is_copy=is_copy)
 
 
+class _Copied(torch.autograd.Function):
+    """An operator that copies a tensor into other memory, of which its result is the only tensor."""
+
+    @staticmethod
+    def forward(_: Any, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        return from_dlpack(memory.copy_(value))
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+class PassedOn:
+    """The arguments of a call as results of other operators, which nothing keeps but the call itself.
+
+    Args:
+        arguments: The arguments in the arena. Those that need no gradient stay as they are.
+
+    Attributes:
+        arguments: The arguments for the call; ``overwrite_unused`` takes them away.
+    """
+
+    def __init__(self, arguments: Sequence[Any]):
+        self.arguments = list(arguments)
+        self._memory: list[tuple[torch.Tensor, StorageWeakRef]] = []
+        for position, value in enumerate(arguments):
+            if not isinstance(value, torch.Tensor) or not value.requires_grad:
+                continue
+            if value.numel() > MOST_COPIED:
+                self.arguments[position] = value.view_as(value)
+                continue
+            memory = torch.empty_like(value, requires_grad=False)
+            self.arguments[position] = copied = _Copied.apply(value, memory)  # type: ignore[no-untyped-call]
+            self._memory.append((memory, StorageWeakRef(copied.untyped_storage())))  # type: ignore[no-untyped-call]
+
+    def overwrite_unused(self) -> None:
+        """Fills the memory of each argument that nobody holds any more with NaN.
+
+        Torch would give that memory to others. A backward that kept an address alone reads it.
+        """
+        self.arguments.clear()
+        for memory, tensor in self._memory:
+            if tensor.expired():  # type: ignore[no-untyped-call]
+                memory.fill_(float("nan"))
+
+
 @contextlib.contextmanager
 def _called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], is_copy: bool) -> Iterator[list[Any]]:
     """Sets up the modes of a call and yields its arguments."""
     ways = command.ways
     modes = {module: module.training for module in model.modules()}
     with torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate):
-        if NON_LEAF in ways:
-            arguments = [_passed_on(value) for value in arguments]
         if LARGER_BATCH in ways:
             batch = _batch(arguments)
             arguments = [torch.cat([one.flip(0), one]) if _has(one, batch) else one for one in arguments]
@@ -253,23 +299,6 @@ def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:
     width = cotangent.shape[-1]
     around = cotangent.new_full((*cotangent.shape[:-1], width + GAP), float("nan"))
     return around[..., :width].copy_(cotangent)
-
-
-def _passed_on(value: Any) -> Any:
-    """Returns a tensor that needs a gradient as the result of an operator, and anything else unchanged."""
-    if not isinstance(value, torch.Tensor) or not value.requires_grad:
-        return value
-    return value.clone() if value.numel() <= MOST_COPIED else value.view_as(value)
-
-
-def overwrite_freed(arguments: Sequence[Any]) -> None:
-    """Allocates as much memory as ``_passed_on`` has, fills it with NaN, and frees it.
-
-    That overwrites the inputs of a call which kept their addresses alone.
-    """
-    given = [one for one in arguments if isinstance(one, torch.Tensor) and one.requires_grad]
-    fillings = [torch.full_like(one, float("nan")) for one in given if one.numel() <= MOST_COPIED]
-    fillings.clear()
 
 
 def _batch(arguments: Sequence[Any]) -> int:

@@ -17,11 +17,11 @@ from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
 from harness.worker import calling, clock
 from harness.worker.calling import (
+    PassedOn,
     accumulated,
     called,
     differentiate,
     kept,
-    overwrite_freed,
     partly_changed,
     reversed_in_place,
     reversed_input,
@@ -75,6 +75,7 @@ class Instance:
         self._frozen: list[torch.nn.Parameter] = []
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
+        self._passed_on: PassedOn | None = None  # keeps the memory of the last forward's arguments
         self._ahead: dict[str, torch.Tensor | None] = {}
         self._command: Forward | None = None
         self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
@@ -114,7 +115,7 @@ class Instance:
 
     def prepare(self, command: Forward) -> None:
         """Takes over a trial's inputs. No code of the candidate runs."""
-        self._command, self._called = command, self.model
+        self._command, self._called, self._passed_on = command, self.model, None
         self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
         for parameter in self._frozen:
             parameter.requires_grad_()
@@ -135,9 +136,13 @@ class Instance:
         for generator in self._generators:
             generator.manual_seed(self._command.order_seed)
         is_copy = self._called is not self.model
-        result = called(self._command, self._called, self._arguments, is_copy=is_copy)
         if NON_LEAF in self._command.ways:
-            overwrite_freed(self._arguments)
+            with torch.set_grad_enabled(self._command.differentiate):
+                self._passed_on = PassedOn(self._arguments)
+            result = called(self._command, self._called, self._passed_on.arguments, is_copy=is_copy)
+            self._passed_on.overwrite_unused()
+        else:
+            result = called(self._command, self._called, self._arguments, is_copy=is_copy)
         self._outputs = tensors_of(result)
         return result
 

@@ -26,6 +26,7 @@ from harness.wire.arena import Arena, region_bytes
 from harness.wire.commands import (
     ANOTHER_INSTANCE,
     COMMANDS,
+    NON_LEAF,
     Backward,
     Compile,
     Construct,
@@ -78,7 +79,7 @@ from harness.worker.candidate import Instance, describe_output, store
 from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
-from harness.worker.solution_module import import_solution, own_init_args, parameter_map
+from harness.worker.solution_module import copies_usual_args, import_solution, own_init_args, parameter_map
 from harness.worker.tally import BACKWARD, FORWARD, Tally
 from harness.worker.variants import Variants, forget
 
@@ -235,7 +236,7 @@ class Worker:
         self._init_args = command.init_args
         self._arena = arena = self.platform.arena(descriptor, command.arena_bytes)
         with self._running():
-            if command.own_args:
+            if command.own_args and not copies_usual_args(module, command.usual_args):
                 args = own_init_args(module, decode_plain(command.constants))
             else:
                 args = [
@@ -266,7 +267,7 @@ class Worker:
         with self._running():
             self._instance.copy_model()
             for call in range(command.calls):
-                with self._instance.given_state(call), self._watched(FORWARD):
+                with self._instance.given_state(call), self._watched(FORWARD, copies=NON_LEAF in command.ways):
                     result = self._instance.call()
             if command.aside:
                 self._inspection.restore_flags()
@@ -297,7 +298,7 @@ class Worker:
             if command.twice:  # two calls, each counted by itself
                 with self._watched(BACKWARD):
                     self._instance.differentiate_ahead(command)
-            with self._watched(BACKWARD):
+            with self._watched(BACKWARD, copies=command.twice or command.is_gapped):
                 gradients = self._instance.gradients(command)
             self.platform.synchronize()
         self._inspection.restore_flags()
@@ -401,9 +402,9 @@ class Worker:
         if backward:
             self._tally.add(BACKWARD, profiling.operators(lambda: instance.gradients(backward)), 0)
 
-    def _watched(self, direction: str) -> contextlib.AbstractContextManager[None]:
-        """Returns the context in which the candidate runs once, in a judged call."""
-        return self.platform.watched(self._tally, direction)
+    def _watched(self, direction: str, *, copies: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of one judged call, whose work counts unless the worker copies tensors there, too."""
+        return contextlib.nullcontext() if copies else self.platform.watched(self._tally, direction)
 
     def _load_reference(self, command: LoadReference) -> Loaded:
         """Loads the problem's own model as the candidate of this worker, the baseline, which the judge trusts."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from harness.system.files import StrangeEncoding, declared_encoding, read_source
+from harness.wire.values import encode_plain
 
 MODULE_NAME = "solution"
 
@@ -59,6 +60,20 @@ def parameter_map(module: ModuleType) -> dict[str, str]:
     if not good:
         raise ContractError("PARAMETER_MAP must map names in ModelNew to names in Model, both strings")
     return dict(declared)
+
+
+def copies_usual_args(module: ModuleType, usual: str) -> bool:
+    """Returns whether the solution's ``get_init_inputs`` only repeats the problem's, perhaps as plain numbers.
+
+    Args:
+        module: The solution's module.
+        usual: What the problem's function returns without a case's constants, encoded; empty if
+            that is unknown.
+    """
+    try:
+        return bool(usual) and encode_plain(list(module.get_init_inputs())) == usual
+    except (TypeError, ValueError):  # arguments that cannot be encoded, such as tensors
+        return False
 
 
 def own_init_args(module: ModuleType, constants: dict[str, Any]) -> list[Any]:

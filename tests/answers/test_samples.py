@@ -32,23 +32,39 @@ def key(sample: Sample) -> tuple[str, int | None, str, int | None]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("level_1_problem_19_sample_2_kernel.py", ("19", 1, "", 2)),
+        ("level_1_problem_19_sample_2_kernel.py", ("19", 1, "run", 2)),
         ("a/b/level_1_problem_19_sample_2_kernel.py", ("19", 1, "a/b", 2)),
-        ("level_3_problem_4_sample_0.txt", ("4", 3, "", 0)),
-        ("level1/19_ReLU_sample_2.txt", ("19_ReLU", 1, "", 2)),
-        ("level1/19_ReLU/sample_2.md", ("19_ReLU", 1, "", 2)),
+        ("level_3_problem_4_sample_0.txt", ("4", 3, "run", 0)),
+        ("level1/19_ReLU_sample_2.txt", ("19_ReLU", 1, "run", 2)),
+        ("level1/19_ReLU/sample_2.md", ("19_ReLU", 1, "run", 2)),
         ("model/Level_2/19/Sample-7.txt", ("19", 2, "model", 7)),
-        ("group_norm.txt", ("group_norm", None, "", None)),
+        ("group_norm.txt", ("group_norm", None, "run", None)),
         ("model/group_norm.sample.3.md", ("group_norm", None, "model", 3)),
-        ("sample_3.txt", ("sample_3", None, "", 3)),
+        ("sample_3.txt", ("run", None, "", 3)),
         ("m/19_ReLU_sample_20261125093000.txt", ("19_ReLU", None, "m", 20261125093000)),
     ],
 )
 def test_a_path_names_a_sample(tmp_path: Path, name: str, expected: tuple[str, int | None, str, int | None]) -> None:
-    write(tmp_path, name)
-    (sample,) = read_samples(tmp_path)
+    write(tmp_path / "run", name)
+    (sample,) = read_samples(tmp_path / "run")
     assert key(sample) == expected
     assert isinstance(sample.answer, RawAnswer)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        ("my_model/level1", "19_ReLU_sample_2.txt", ("19_ReLU", 1, "my_model", 2)),
+        ("my_model/19_ReLU", "sample_2.txt", ("19_ReLU", None, "", 2)),
+        ("my_model", "level1/19_ReLU.py", ("19_ReLU", 1, "my_model", None)),
+    ],
+)
+def test_the_folder_s_own_name_counts_where_no_folder_inside_is_the_model(
+    tmp_path: Path, given: str, name: str, expected: tuple[str, int | None, str, int | None]
+) -> None:
+    write(tmp_path / given, name)
+    (sample,) = read_samples(tmp_path / given)
+    assert key(sample) == expected
 
 
 def test_samples_come_in_the_order_of_numbers_and_others_are_left_out(tmp_path: Path) -> None:

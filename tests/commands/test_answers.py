@@ -97,7 +97,7 @@ def test_a_second_time_the_store_answers_and_the_scores_are_whole(
     assert first.code == second.code == 1
     assert "stored" in second.out
     for ran in (first, second):
-        (total,) = [line for line in ran.out.splitlines() if line.startswith("all ")]
+        (total,) = [line for line in ran.out.splitlines() if line.startswith("model  ")]
         assert total.split()[1:6] == ["2", "1", "3", "1", "0"]
     _, *runs = harness("list", "runs", HARNESS_HOME=str(own_home)).out.splitlines()
     assert len(runs) == 1  # the second judged nothing
@@ -180,3 +180,53 @@ def test_wrong_use_is_told(harness: Callable[..., Any], answers: Path, tmp_path:
         assert ran.code == 2, arguments
         assert words in ran.err
         assert "Traceback" not in ran.err
+
+
+SIZED = """\
+import torch
+import torch.nn as nn
+batch_size, width = 8192, 16384
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+    def forward(self, x):
+        return torch.tanh(x) * self.scale
+def get_inputs():
+    return [torch.randn(batch_size, width)]
+def get_init_inputs():
+    return [width]
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "words"),
+    [
+        ("16384", "PASSED", ""),  # a copy of the problem's, which follows the case
+        ("7", "LOAD_ERROR", "ModelNew was made with the solution's own get_init_inputs()"),
+    ],
+)
+def test_a_copy_of_get_init_inputs_follows_the_sizes(
+    harness: Callable[..., Any], tmp_path: Path, given: str, status: str, words: str
+) -> None:
+    (tmp_path / "1_Sized.py").write_text(SIZED)
+    answer = SIZED.replace("class Model(", "class ModelNew(").replace("return [width]", f"return [{given}]")
+    (tmp_path / "answer.py").write_text(answer)
+    ran = harness("evaluate", tmp_path / "answer.py", "--problem", tmp_path / "1_Sized.py", "--device", "cpu", "--json")
+    (row,) = ran.rows
+    assert row["status"] == status, row["message"]
+    assert words in row["message"]
+
+
+def test_sizes_stay_round_for_kernelbench_and_a_failure_shows_them(harness: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "1_Sized.py").write_text(SIZED)
+    wrong = "torch.tanh(x) * self.scale * (1 if x.shape[1] % 4 == 0 else 2)"
+    answer = SIZED.replace("class Model(", "class ModelNew(").replace("torch.tanh(x) * self.scale", wrong)
+    (tmp_path / "answer.py").write_text(answer)
+    command = ("evaluate", tmp_path / "answer.py", "--problem", tmp_path / "1_Sized.py", "--device", "cpu")
+    ran = harness(*command)
+    assert ran.code == 1
+    assert "  in a smaller case: batch_size=" in ran.out
+    (row,) = harness(*command, "--preset", "kernelbench", "--json").rows
+    assert row["kernelbench"]["correct"] is True
+    assert all(size & (size - 1) == 0 for size in row["constants"].values())

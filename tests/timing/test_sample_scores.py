@@ -214,8 +214,17 @@ def test_a_narrow_terminal_breaks_no_name_and_no_number(monkeypatch: pytest.Monk
 def test_samples_that_this_machine_cannot_run_are_counted_in_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = record("m/level1/1_A/sample_0", WRONG)
     print_sample_scores([wrong])
-    assert "not judged" not in capsys.readouterr().out
+    assert "in no score" not in capsys.readouterr().out
     print_sample_scores([wrong, record("m/level1/1_A/sample_1", Status.UNSUPPORTED)])
-    assert "unsupported on this machine, not judged, and not counted as correct: 1 of 2 samples" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    out = " ".join(capsys.readouterr().out.split())
+    assert "unsupported on this machine, so in no score: 1 of 2 samples" in out
+    assert "m level1 1 0 1 0 " in out
+    print_sample_scores([record("m/level1/1_A/sample_1", Status.UNSUPPORTED)])
+    assert "m level1 0 0 0 0 " in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_failure_in_one_case_is_a_verdict() -> None:
+    unsupported = record("m/level1/1_A/sample_0", Status.UNSUPPORTED)
+    (score,) = scored([unsupported, replace(unsupported, case="other", status=WRONG)])
+    assert (score.samples, score.unjudged, score.pass_at[1]) == (1, 0, 0.0)
+    assert kernelbench_results([unsupported]) == {}

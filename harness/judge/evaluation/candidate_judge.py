@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +29,7 @@ from harness.judge.inputs.draws import draw
 from harness.judge.inputs.memory_fit import shortage
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy, Surroundings, new_secret
-from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped, UnmatchedState
 from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
@@ -256,11 +257,10 @@ class CandidateJudge:
             self._started_scan()  # not earlier: the two would slow each other
             worker = self._worker.ready(clock, self._faults)
             construct = self._worker.construct_command(exchange, constants, drawn.first)
-            names = self._worker.construct(exchange, construct, drawn.first.state, clock, self._faults)
-            setup = trial_setup(
+            setup = partial(
+                trial_setup,
                 drawn,
                 self._policy,
-                names=names,
                 own_seed=self._own_seed,
                 trials=trials,
                 faults=self._faults,
@@ -268,7 +268,20 @@ class CandidateJudge:
                 worker=worker,
                 is_brief=self._interpretation.is_interpreted,
             )
-            return self._result(drawn, setup, constants, clock, conditions)
+            try:
+                names = self._worker.construct(exchange, construct, drawn.first.state, clock, self._faults)
+                matched = setup(names=names)
+            except UnmatchedState:
+                with contextlib.suppress(CandidateStopped):
+                    self._ask_kernelbench(setup(names=None))
+                raise
+            return self._result(drawn, matched, constants, clock, conditions)
+
+    def _ask_kernelbench(self, setup: TrialSetup) -> None:
+        if not self._policy.preset:
+            return
+        self._stages.enter("kernelbench")
+        self._kernelbench = kernelbench.outputs_verdict(setup.context, setup.worker, self._policy.granted, setup.source)
 
     def _conditions(self, constants: dict[str, Any]) -> Conditions | None:
         """Starts to record the GPU's state; None if speed is not measured."""
@@ -294,9 +307,7 @@ class CandidateJudge:
     ) -> CaseResult:
         """Runs the trials of a case and, if the candidate passes, all later stages."""
         worker, trials = setup.worker, len(setup.seeds)
-        if self._policy.preset:  # first, since the judge's own trials end with a failure
-            self._stages.enter("kernelbench")
-            self._kernelbench = kernelbench.outputs_verdict(setup.context, worker, self._policy.granted, setup.source)
+        self._ask_kernelbench(setup)  # first, since the judge's own trials end with a failure
         self._stages.enter("trials")
         if self._has_next:
             self._workers.start_next()

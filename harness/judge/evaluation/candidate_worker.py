@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, ProblemError
 from harness.judge.evaluation.builder import (
     IMPORTING,
     Refused,
@@ -17,14 +17,15 @@ from harness.judge.evaluation.builder import (
 )
 from harness.judge.evaluation.machine_check import check_machine
 from harness.judge.exchange.exchange import Exchange
-from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.draws import Draw, init_args
 from harness.judge.inputs.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.candidate_stopped import CandidateStopped, UnmatchedState
 from harness.judge.process.faults import Faults, stop_for
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
 from harness.judge.process.workers import Workers
+from harness.project import problems
 from harness.project.excerpt import own_constants
 from harness.project.solutions import Candidate
 from harness.records.record import EvaluationRecord, Status
@@ -124,8 +125,23 @@ class CandidateWorker:
         assert self._loaded is not None
         own = has_own_arguments(self._candidate, self._loaded)
         told = encoded(self._candidate, constants) if own else encode_plain({})
-        args = () if own else exchange.args
-        return Construct(exchange.total_bytes, own, args, told, modes_of(first.model), self._policy.tf32)
+        return Construct(
+            exchange.total_bytes,
+            own,
+            exchange.args,
+            told,
+            modes_of(first.model),
+            self._policy.tf32,
+            usual_args=self._usual_args() if own and constants else "",
+        )
+
+    def _usual_args(self) -> str:
+        """Returns what the problem's ``get_init_inputs`` gives without a case's constants; empty if unknown."""
+        problem = self._candidate.problem
+        try:
+            return encode_plain(init_args(problem, problems.load(problem, {}), 0))
+        except (ProblemError, TypeError, ValueError):  # it fails at that size, or gives tensors
+            return ""
 
     def construct(
         self, exchange: Exchange, command: Construct, state: list[StateTensor], clock: Clock, faults: Faults
@@ -133,7 +149,8 @@ class CandidateWorker:
         """Makes the candidate's instance; returns a map from the reference's state names to the candidate's.
 
         Raises:
-            CandidateStopped: The candidate fails, or its state does not match the reference's.
+            CandidateStopped: The candidate fails.
+            UnmatchedState: Its state does not match the reference's.
             HarnessError: The machine can build nothing.
         """
         assert self.handle is not None
@@ -148,7 +165,8 @@ class CandidateWorker:
         try:
             return match_state(state, reply.state, self._loaded.parameter_map)
         except MatchError as error:
-            raise CandidateStopped(Status.LOAD_ERROR, str(error)) from None
+            own = " ModelNew was made with the solution's own get_init_inputs()." if command.own_args else ""
+            raise UnmatchedState(Status.LOAD_ERROR, f"{error}{own}") from None
 
     def _check_machine(self, stop: CandidateStopped) -> None:
         """Checks whether the machine is at fault for a failed build.

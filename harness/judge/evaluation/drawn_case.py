@@ -17,7 +17,7 @@ from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
 from harness.judge.inputs.memory_fit import spare_memory
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy
-from harness.judge.process.candidate_stopped import CandidateStopped
+from harness.judge.process.candidate_stopped import UnmatchedState
 from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.kink_modes import Watcher, Watching
@@ -179,7 +179,7 @@ def trial_setup(
     drawn: DrawnCase,
     policy: Policy,
     *,
-    names: dict[str, str],
+    names: dict[str, str] | None,
     own_seed: str,
     trials: int,
     faults: Faults,
@@ -192,7 +192,8 @@ def trial_setup(
     Args:
         drawn: The case.
         policy: How to judge.
-        names: Map from the reference's parameter and buffer names to the candidate's.
+        names: Map from the reference's parameter and buffer names to the candidate's; None if they
+            do not match, so that the candidate keeps what its constructor made.
         own_seed: The secret from which the seeds of the candidate's own draws derive.
         trials: Number of trials.
         faults: Collects the emulator's reports.
@@ -201,9 +202,9 @@ def trial_setup(
         is_brief: As in ``Plan``.
 
     Raises:
-        CandidateStopped: The candidate lacks a buffer that the reference changes.
+        UnmatchedState: The candidate lacks a buffer that the reference changes.
     """
-    buffers = _watched_buffers(drawn.reference.changes, names, drawn.exchange)
+    buffers = () if names is None else _watched_buffers(drawn.reference.changes, names, drawn.exchange)
     source = DrawSource(drawn.problem, drawn.module, drawn.args, torch.device(policy.device))
     precision, secret = drawn.problem.precision, policy.secret
     kinks = own_kinks = None
@@ -213,7 +214,7 @@ def trial_setup(
     context = CaseContext(
         exchange=drawn.exchange,
         reference=drawn.reference,
-        names=names,
+        names=names or {},
         leaves=drawn.shape.leaves,
         differentiable=drawn.shape.differentiable,
         structure=drawn.shape.structure,
@@ -291,10 +292,10 @@ def _watched_buffers(changes: frozenset[str], names: dict[str, str], exchange: E
     Those are the ones that it changes, and those that the candidate has under the same name: it must leave them alone.
 
     Raises:
-        CandidateStopped: The candidate lacks a buffer that the reference changes.
+        UnmatchedState: The candidate lacks a buffer that the reference changes.
     """
     if missing := sorted(changes - names.keys()):
-        raise CandidateStopped(
+        raise UnmatchedState(
             Status.LOAD_ERROR,
             f"no buffer of ModelNew matches the reference's {', '.join(missing)}, which forward changes and "
             "the judge compares. Register it with register_buffer under the reference's name, or declare "

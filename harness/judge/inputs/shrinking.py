@@ -91,12 +91,14 @@ class _Work(DispatchMode):  # type: ignore[no-untyped-call]
             self._times = 1
 
 
-def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | None:
+def small_case(problem: Problem, memory_bytes: int | None = None, is_round: bool = False) -> Small | None:
     """Searches the small case of a problem that declares no cases.
 
     Args:
         problem: The problem.
         memory_bytes: The memory in bytes that a case may need on the GPU that judges; None on the CPU.
+        is_round: Whether sizes stay as round as they are, for KernelBench, which judges kernels at
+            the problem's own sizes alone. Otherwise odd sizes come first.
 
     Returns:
         The case; on a GPU, its load is a share of the memory. None if the problem declares cases, or
@@ -107,12 +109,12 @@ def small_case(problem: Problem, memory_bytes: int | None = None) -> Small | Non
     """
     if problem.cases != UNDECLARED:
         return None
-    small = _Search(problem, memory_bytes).run()
+    small = _Search(problem, memory_bytes, is_round=is_round).run()
     if memory_bytes is not None or small is None or not small.constants or small.load > LARGEST_LOAD:
         return small
     if _runs(problem, small.constants):
         return small
-    tied = _Search(problem, memory_bytes, is_tied=True).run()
+    tied = _Search(problem, memory_bytes, is_round=is_round, is_tied=True).run()
     if tied is None or tied.load > LARGEST_LOAD:  # too large to try
         return tied
     return tied if _runs(problem, tied.constants) else Small({}, float("inf"))
@@ -145,12 +147,14 @@ class _Search:
     Args:
         problem: The problem.
         memory_bytes: The memory that a case may need on a GPU; None on the CPU.
+        is_round: Whether no size becomes odd that is even.
         is_tied: Whether equal sizes stay equal.
     """
 
-    def __init__(self, problem: Problem, memory_bytes: int | None, is_tied: bool = False):
+    def __init__(self, problem: Problem, memory_bytes: int | None, *, is_round: bool, is_tied: bool = False):
         self._problem = problem
         self._memory_bytes = memory_bytes
+        self._is_round = is_round
         self._is_tied = is_tied
         self._calls_model = True
         self._operators = 0
@@ -175,7 +179,7 @@ class _Search:
         load = self._halved(load, crowds=False)
         if load > ENOUGH:
             load = self._halved(load, crowds=True)
-        if self._memory_bytes is None:
+        if self._memory_bytes is None and not self._is_round:
             load = self._made_odd(load)
         return Small(self._all.constants(self._values), load)
 
@@ -235,7 +239,7 @@ class _Search:
         divisors = [one for one in self._values if one.value < extent.value and extent.value % one.value == 0]
         least = max((self._values[one] for one in divisors), default=0)
         tried: list[dict[Extent, int]] = []
-        for half in _halves(value):
+        for half in _halves(value, self._is_round):
             if crowds or half > least:
                 if not self._is_tied:
                     tried.append({extent: half})
@@ -291,8 +295,10 @@ def _is_less_batch(before: list[tuple[int, ...]], after: list[tuple[int, ...]]) 
     return after != before and [shape[1:] for shape in after] == [shape[1:] for shape in before]
 
 
-def _halves(value: int) -> Iterable[int]:
-    """Yields smaller values, those first that few block sizes divide."""
+def _halves(value: int, is_round: bool) -> Iterable[int]:
+    """Yields smaller values, those first that few block sizes divide, or only halves and quarters."""
     half = value // 2
+    if is_round:
+        return [one for one in (half, value // 4) if one >= 2]
     tried = [half | 1, half, 3 * value // 8, value // 4 | 1, value // 4]
     return [one for one in dict.fromkeys(tried) if 2 <= one < value]

@@ -38,6 +38,10 @@ class CandidateStopped(Exception):
         self.build_log = build_log
 
 
+class UnmatchedState(CandidateStopped):
+    """The candidate's parameters or buffers do not match the reference's, so that no trial can set them."""
+
+
 def ended_by_signal(number: int, has_no_memory_left: bool) -> CandidateStopped:
     """Return the end of a candidate whose process a signal ended.
 

@@ -23,6 +23,7 @@ from harness.judge.trials.trial import forward_seed, received_outputs
 from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, Status
 from harness.timing.scores import samples
+from harness.wire.state import CONSTRUCTION_SEED
 
 TRIALS = 5
 #: ``atol`` and ``rtol`` by the output's dtype. Before 2026 it was 1e-2 for all.
@@ -47,6 +48,9 @@ def outputs_verdict(
 ) -> dict[str, Any]:
     """Compares a candidate's outputs as KernelBench does.
 
+    As there, both models are made under one seed, and the candidate keeps what its constructor
+    makes of it. The worker must have made its instance just before.
+
     Args:
         context: The case's context.
         worker: The candidate's worker.
@@ -62,7 +66,9 @@ def outputs_verdict(
         ProblemError: The reference does not run.
     """
     clock, seed = Clock(*limits), derive_seed(context.secret, "kernelbench")
-    first = draw(source.problem, source.module, source.args, seed, source.device, as_constructed=True)
+    context = replace(context, names={}, buffers=())
+    first = draw(source.problem, source.module, source.args, CONSTRUCTION_SEED, as_constructed=True)
+    first.model.to(source.device)
     is_correct, error, tolerance = True, 0.0, 0.0
     for trial in range(TRIALS):
         inputs = draw_inputs(source.problem, source.module, derive_seed(str(seed), trial), source.device)

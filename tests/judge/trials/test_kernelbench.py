@@ -33,7 +33,7 @@ import torch
 class Model(torch.nn.Module):
     def __init__(self, size):
         super().__init__()
-        self.scale = torch.nn.Parameter(torch.ones(size))
+        self.scale = torch.nn.Parameter(torch.rand(size))
     def forward(self, x):
         return torch.tanh(x) * self.scale
 def get_inputs():
@@ -41,14 +41,32 @@ def get_inputs():
 def get_init_inputs():
     return [32]
 """
+#: Its weights come from the same seed as the reference's, but no trial can set them.
+OWN_STATE = """\
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("doubled", 2 * torch.SCALE(size))
+    def forward(self, x):
+        return torch.tanh(x) * self.doubled / 2
+"""
 ANSWER = PROBLEM.split("def get_inputs")[0].replace("class Model", "class ModelNew")
 #: Answers with their status and KernelBench's word.
 ANSWERS: dict[str, tuple[str, Status, bool]] = {
     "right": (ANSWER, Status.PASSED, True),
     "nearly": (ANSWER.replace("* self.scale", "* self.scale * 1.00003"), Status.WRONG_OUTPUT, True),
     "far": (ANSWER.replace("* self.scale", "* self.scale * 1.003"), Status.WRONG_OUTPUT, False),
-    "one distribution": (ANSWER.replace("* self.scale", "* self.scale.mean()"), Status.WRONG_OUTPUT, True),
+    "one seed": (
+        ANSWER.replace("* self.scale", "* self.kept").replace(
+            "(size))", "(size)); self.kept = self.scale.detach().clone()"
+        ),
+        Status.WRONG_OUTPUT,
+        True,
+    ),
     "raises": (ANSWER.replace("return torch", "raise ValueError()"), Status.RUNTIME_ERROR, False),
+    "own state": (OWN_STATE.replace("SCALE", "rand"), Status.LOAD_ERROR, True),
+    "another own state": (OWN_STATE.replace("SCALE", "randn"), Status.LOAD_ERROR, False),
     "no code": ("I cannot.", Status.LOAD_ERROR, False),
 }
 
@@ -127,6 +145,6 @@ def test_both_verdicts_stand_in_the_record_and_in_the_table(harness: Callable[..
     table = harness(*command, "--preset", "kernelbench").out
     assert "incorrect (" in table
     assert "1_Tanh/sample_1" in table
-    assert "problems, kernelbench 1 1 6 3 0 " in " ".join(table.split())
+    assert "problems, kernelbench 1 1 8 4 0 " in " ".join(table.split())
     plain = harness(*command, "--forward-only", "--json")
     assert [row["kernelbench"] for row in plain.rows] == [{}] * len(ANSWERS)
