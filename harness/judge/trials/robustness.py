@@ -40,6 +40,8 @@ from harness.wire.tensors import Region, Value
 #: A case with more input elements runs only one check, chosen by its secret. One limit is for the
 #: emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
+#: Seconds of a candidate's work after which no further check begins.
+ENOUGH_S = 3.0
 #: Samples count as independent if others change their results by no more than this share.
 LIKE = 1e-2
 #: The most characters kept of a candidate's own message.
@@ -122,6 +124,9 @@ def robustness_checks(
         return Robustness({})
     for name in _chosen(calls.draw, context.secret, source.device.type == "cpu"):
         check, words, remedy = _CHECKS[name]
+        if clock.run_s > ENOUGH_S:
+            ends[name] = f"left out: those before it took longer than {ENOUGH_S:g} s"
+            continue
         progress(f"called with {words}")
         try:
             fault = check(calls)
@@ -140,7 +145,7 @@ def robustness_checks(
             )
         if is_upset:
             break
-    return Robustness(ends, tuple(findings), is_upset)
+    return Robustness({name: ends[name] for name in _CHECKS if name in ends}, tuple(findings), is_upset)
 
 
 def _end_of(stop: CandidateStopped, name: str) -> tuple[str, str]:
@@ -155,10 +160,10 @@ def _end_of(stop: CandidateStopped, name: str) -> tuple[str, str]:
 
 
 def _chosen(drawn: Draw, secret: str, on_emulator: bool) -> Sequence[str]:
+    """Return the checks to run, in an order that the secret chooses."""
+    names = random.Random(derive_seed(secret, ROBUSTNESS)).sample(list(_CHECKS), len(_CHECKS))
     elements = sum(value.numel() for value in drawn.inputs if isinstance(value, torch.Tensor))
-    if elements <= (FEW_ELEMENTS if on_emulator else FEW_ELEMENTS_OF_GPU):
-        return tuple(_CHECKS)
-    return [random.Random(derive_seed(secret, ROBUSTNESS)).choice(list(_CHECKS))]
+    return names if elements <= (FEW_ELEMENTS if on_emulator else FEW_ELEMENTS_OF_GPU) else names[:1]
 
 
 def _signs(calls: _Calls) -> str:

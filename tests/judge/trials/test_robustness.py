@@ -99,3 +99,10 @@ def test_a_check_that_ends_the_process_leaves_the_verdict(record: Judged) -> Non
 
 def test_inputs_of_both_signs_are_left_as_they_are(record: Judged) -> None:
     assert record(RIGHT, "randn").robustness["signs"].startswith("left out: ")
+
+
+def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_S", 0)
+    ends = list(record(RIGHT).robustness.values())
+    assert ends.count("passed") == 1
+    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 5
