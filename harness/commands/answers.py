@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,16 +10,16 @@ from pathlib import Path
 from harness.answers.choice import extract
 from harness.answers.problem_set import ProblemSet
 from harness.answers.samples import Sample, read_samples
-from harness.errors import AnswerError, ProblemError, UsageError
+from harness.errors import AnswerError, ProblemError, SolutionError, UsageError
 from harness.project.problems import Problem
-from harness.project.solutions import Candidate, problem_paths, read_solution
+from harness.project.solutions import Candidate, Solution, problem_paths, read_solution
 from harness.report.sample_scores import RESULTS_FILE, sample_name
 from harness.system.files import is_there
 from harness.system.text import one_line, printable
 
 
 def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Candidate], bool]:
-    """Reads answers, and writes the code of each into a folder of its own.
+    """Reads answers, and writes the code of each into a file, unless the answer is code alone.
 
     An answer without complete code becomes a candidate that raises, so that it counts as a failed
     sample and says why.
@@ -62,9 +63,7 @@ def candidates_of(answers: Path, problems: Path, folder: Path) -> tuple[list[Can
             both = f"{places[name]} and {sample.where} are both {name}"
             raise UsageError(f"{both}: give each sample of a problem a number of its own")
         places[name] = sample.where
-        file = folder / f"{len(found)}.py"
-        file.write_text(_code(sample, problem), encoding="utf-8", errors="surrogatepass")
-        found[name] = Candidate(problem, read_solution(file, name))
+        found[name] = Candidate(problem, _solution(sample, problem, name, folder / f"{len(found)}.py"))
     if strays:
         words = f"{strays} of {answered} answers have no problem and are not judged"
         print(f"error: {words}; docs/score-answers.md says how a path names a problem", file=sys.stderr)
@@ -83,10 +82,20 @@ def problems_of(root: Path, name: str | None) -> Path:
     return Path(name) if is_there(Path(name)) else problem_paths(root).get(name, Path(name))
 
 
-def _code(sample: Sample, problem: Problem) -> str:
+def _solution(sample: Sample, problem: Problem, name: str, file: Path) -> Solution:
+    """Reads a sample's code from its own file if that holds nothing else, else writes it to ``file``."""
     try:
         if isinstance(sample.answer, AnswerError):
             raise sample.answer
-        return extract(sample.answer).code
+        found = extract(sample.answer)
     except AnswerError as error:
-        return f"# This answer to {problem.name} has no complete code.\nraise ImportError({str(error)!r})\n"
+        code = f"# This answer to {problem.name} has no complete code.\nraise ImportError({str(error)!r})\n"
+        origin = f"{sample.where}, which has no complete code"
+    else:
+        with contextlib.suppress(SolutionError):  # a line of a file is no file
+            own = read_solution(Path(sample.where), name)
+            if own.source.split() == found.code.split():
+                return own
+        code, origin = found.code, f"{sample.where}, lines {found.first}-{found.last} of the answer"
+    file.write_text(code, encoding="utf-8", errors="surrogatepass")
+    return read_solution(file, name, origin)

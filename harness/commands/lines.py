@@ -171,12 +171,13 @@ class Lines:
             return select(self._root, [str(path)], None if problem is None else str(problem.path))
         if problem is None:
             raise UsageError("name the 'problem' that its source solves, or give --problem for all lines")
+        line = f"line {self._number}"
         file = self._folder / f"line_{self._number}.py"
         try:
             file.write_text(source, encoding="utf-8", errors="surrogatepass")
         except OSError as error:
             raise HarnessError(f"cannot write its source to {self._folder}: {error.strerror}") from None
-        return [Candidate(problem, read_solution(file, one_line(tag) or f"line {self._number}"))]
+        return [Candidate(problem, read_solution(file, one_line(tag) or line, f"{line} of standard input"))]
 
     def _planner_of(self, given: dict[str, Any], problem: Problem) -> Planner:
         """Returns the planner with the constants that a line sets."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
-from harness.errors import EXIT_PASSED, SolutionError, UsageError
+from harness.errors import EXIT_PASSED, UsageError
 from harness.project.paths import harness_home
 from harness.project.settings import option
-from harness.project.solutions import read_solution
 from harness.records.store import Store
-from harness.report.single import is_changed, sections
+from harness.report.single import sections
 
 
 @click.command("show")
@@ -42,10 +40,4 @@ def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
         print(found.to_json(stored=True))
         return EXIT_PASSED
     print("\n\n".join(sections(found)))
-    try:
-        digest = read_solution(Path(found.solution_path), found.solution).digest
-    except SolutionError:
-        digest = None
-    if warning := is_changed(found, digest):
-        print(f"  but {warning}")
     return EXIT_PASSED

@@ -35,7 +35,10 @@ _PASSING = re.compile(
 )
 #: What a message names if it speaks of the candidate's own text, and if it speaks of a file that the
 #: text includes.
-_OWN_TEXT = re.compile(r"<(?:cuda_sources|cpp_sources|functions)|\bload(?:_inline)?\(|\.(?:py|cu|cuh|cpp|cc|h|hpp):\d")
+_OWN_TEXT = re.compile(
+    r"<(?:cuda_sources|cpp_sources|functions)|\bload(?:_inline)?\(|\.(?:py|cu|cuh|cpp|cc|h|hpp):\d"
+    r"|\bline \d+: error: "
+)
 _INCLUDED = " (in "
 
 

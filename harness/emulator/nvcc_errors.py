@@ -114,8 +114,8 @@ def in_words(errors: Sequence[NvccError], locator: SourceLocator) -> str:
     for error in errors[:SHOWN_ERRORS]:
         text = f"error: {shortened(error.message, MAX_ERROR_CHARACTERS)}"
         if error.place is not None:
-            file = Path(error.place.file).name if error.place.file == locator.path else error.place.file
-            text = f"{file}:{error.place.line}: {text}"
+            where = "line " if error.place.file == locator.path else f"{error.place.file}:"
+            text = f"{where}{error.place.line}: {text}"
             source_line = locator.source_line(error.place)
             text += f"\n    {shortened(source_line.strip(), MAX_LINE_CHARACTERS)}" if source_line is not None else ""
         shown.append(text)

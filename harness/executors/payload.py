@@ -99,9 +99,7 @@ def keep(libraries: dict[str, bytes], digest: str, cache: BuildCache, folder: Pa
 
 def readdressed(record: EvaluationRecord, candidate: Candidate) -> EvaluationRecord:
     """Returns a record from another machine with the candidate's paths on this machine."""
-    return replace(
-        record, solution_path=str(candidate.solution.path), problem_path=str(candidate.problem.path.resolve())
-    )
+    return replace(record, solution_path=candidate.solution.place, problem_path=str(candidate.problem.path.resolve()))
 
 
 def _written(folder: Path, path: Path, data: bytes) -> Path:

@@ -335,6 +335,6 @@ def _candidate(task: ReplayTask, store: Store) -> Iterator[Candidate]:
         return
     data = judged_bytes(record, store, *([task.solution] if task.solution is not None else []))
     with scratch_folder("harness-replay-") as folder:
-        file = folder / (path.name if path.name and task.solution is None else SOLUTION_FILE)
+        file = folder / (path.name if path.suffix == ".py" and task.solution is None else SOLUTION_FILE)
         file.write_bytes(data)
         yield Candidate(task.problem, read_solution(file, record.solution))

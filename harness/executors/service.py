@@ -130,7 +130,8 @@ class Requests:
         else:
             file = self._folder / f"candidate_{request.number}.py"
             file.write_text(request.source, encoding="utf-8", errors="surrogatepass")
-            candidate = Candidate(problem, read_solution(file, request.name or f"candidate {request.number}"))
+            name = request.name or f"candidate {request.number}"
+            candidate = Candidate(problem, read_solution(file, name, name))
         choice = CaseChoice(request.cases, request.constants, is_main=not request.every_case)
         planner = Planner(choice, self._on_cpu, self._service.config)
         return planner.job(candidate, str(request.number))

@@ -29,12 +29,19 @@ class Solution:
         path: Path of the file.
         source: Text of the file. Bytes that are invalid in its encoding appear as escapes.
         digest: sha256 of its bytes.
+        origin: Where the text comes from, in words, if the file is temporary; else empty.
     """
 
     name: str
     path: Path
     source: str = field(repr=False)
     digest: str
+    origin: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path, or the origin of a temporary file: what the user can find again."""
+        return self.origin or str(self.path)
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Candidate:
     solution: Solution
 
 
-def read_solution(path: Path, name: str) -> Solution:
+def read_solution(path: Path, name: str, origin: str = "") -> Solution:
     """Reads a solution file. Only the worker that imports it finds out whether it is valid Python.
 
     Raises:
@@ -55,7 +62,7 @@ def read_solution(path: Path, name: str) -> Solution:
         data = read_source(path)
     except OSError as error:
         raise SolutionError(f"cannot read solution {one_line(str(path))}: {error.strerror}") from None
-    return Solution(name, Path(os.path.realpath(path)), source_text(data), hashlib.sha256(data).hexdigest())
+    return Solution(name, Path(os.path.realpath(path)), source_text(data), hashlib.sha256(data).hexdigest(), origin)
 
 
 def find_problem(root: Path, name_or_path: str) -> Problem:

@@ -256,7 +256,8 @@ class EvaluationRecord:
             ``require_confinement``, ``trials``, ``baselines``, ``precision`` (``relaxed``), ``preset``,
             ``tf32`` (``allow``, ``forbid``), ``compat`` and ``rules`` (integrity rules with a mode
             other than the default: ``off``, ``report``, ``enforce``). ``replay`` (True) marks a repeated evaluation.
-        solution_path: Path of the solution file.
+        solution_path: Path of the solution file; in words where its text came from, if it was
+            temporary.
         problem_path: Path of the problem file.
         record: Name of the record in the store, 12 hex digits.
         run: Name of the command, ``run-`` and 8 hex digits, which all its records share.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
+from harness.errors import SolutionError
 from harness.project.cases import CUSTOM_CASE
+from harness.project.solutions import read_solution
 from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
 from harness.records.rules import rules_text
@@ -50,12 +53,19 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "what the candidate printed\n" + _indented(printable(record.log))
     width = max(len(name) for name in record.environment) if record.environment else 0
     yield "\n".join(["made with", *(f"  {name:{width}}  {value}" for name, value in record.environment.items())])
-    yield "to repeat it\n  " + one_line(repeat_command(record))
+    yield "\n  ".join(["to repeat it", *map(one_line, repeat_commands(record))])
 
 
-def repeat_command(record: EvaluationRecord) -> str:
-    """Returns the command that repeats the evaluation with the same draws."""
-    words = ["python", "-m", "harness", "evaluate", record.solution_path, "--problem", record.problem_path]
+def repeat_commands(record: EvaluationRecord) -> Iterator[str]:
+    """Yields the command that repeats the evaluation with the same draws.
+
+    If the solution's file does not have the judged text, a command before it writes that.
+    """
+    path = record.solution_path
+    if not _has_judged_text(record):
+        path = "judged.py"
+        yield f"python -m harness show {record.record} --source > {path}"
+    words = ["python", "-m", "harness", "evaluate", path, "--problem", record.problem_path]
     words += ["--device", record.device, "--seed", record.seed]
     if record.case == CUSTOM_CASE:
         for setting in record.settings or [f"{name}={value!r}" for name, value in record.constants.items()]:
@@ -86,16 +96,14 @@ def repeat_command(record: EvaluationRecord) -> str:
     for seconds, option in ((config.timeout_s, "--timeout"), (config.build_timeout_s, "--build-timeout")):
         if seconds is not None:
             words += [option, f"{seconds:g}"]
-    return shlex.join([*words, "--fresh"])
+    yield shlex.join([*words, "--fresh"])
 
 
-def is_changed(record: EvaluationRecord, digest_now: str | None) -> str | None:
-    """Returns a warning if the solution's file is missing or has changed since the evaluation."""
-    if digest_now is None:
-        return f"{one_line(record.solution_path)} is missing; `show --source` prints the judged text"
-    if digest_now != record.digest:
-        return f"{one_line(record.solution_path)} has changed since; `show --source` prints the judged text"
-    return None
+def _has_judged_text(record: EvaluationRecord) -> bool:
+    try:
+        return read_solution(Path(record.solution_path), record.solution).digest == record.digest
+    except SolutionError:
+        return False
 
 
 def _head(record: EvaluationRecord) -> Iterator[str]:

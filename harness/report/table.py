@@ -348,6 +348,8 @@ def _failure(found: Sequence[EvaluationRecord]) -> Text:
     text = Text.assemble("\n", (one_line(first.solution), "bold"), f" {first.case}{others}: {first.status}\n")
     if place := place_of(first):
         text.append(f"  at {place}\n")
+    elif first.solution_path[:1] not in ("", "/"):  # words about a text that had no file of its own
+        text.append(f"  from {one_line(first.solution_path)}\n")
     if first.case == SMALL_CASE and first.constants:
         sizes = ", ".join(f"{name}={value!r}" for name, value in first.constants.items())
         text.append(printable(f"  in a smaller case: {sizes}") + "\n")

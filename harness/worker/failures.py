@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,12 +80,13 @@ def _is_of_the_kernel(error: BaseException | None) -> bool:
 def describe(error: BaseException, solution: str) -> str:
     """Describes an error in a few lines, with the last of the solution's own lines involved.
 
-    A compiler's places in the solution have the file's name alone: it lies in the worker's folder.
+    A compiler's places in the solution have the line alone, since the file may be a temporary copy.
     """
     build = build_error(error)
     if build is not None:
         words = words_of(build).removeprefix(f"{type(build).__name__}: ")
-        return words.replace(f"{Path(solution).parent}/", "")
+        words = words.replace(f"{Path(solution).parent}/", "")
+        return re.sub(rf"(?m)^{re.escape(Path(solution).name)}:(\d+)", r"line \1", words)
     words = words_of(error)
     if isinstance(error, SystemExit):
         code = repr(error.code) if isinstance(error.code, int | str | None) else type(error.code).__name__

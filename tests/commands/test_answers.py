@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,39 @@ def test_a_second_time_the_store_answers_and_the_scores_are_whole(
     assert len(runs) == 1  # the second judged nothing
     scored = harness("scores", runs[0].split()[0], HARNESS_HOME=str(own_home))
     assert "note: a run holds what it judged itself" in scored.err
+
+
+BROKEN = """\
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+module = load_inline("nothing", "int nothing() { return missing; }", functions=["nothing"], no_implicit_headers=True)
+class ModelNew(nn.Module): ...
+"""
+
+
+def test_a_failure_names_what_the_user_has(harness: Callable[..., Any], tmp_path: Path, own_home: Path) -> None:
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("4096, 65536", "4, 8"))
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    (answers / "a_sample_0.py").write_text(BROKEN.rstrip())  # code alone: the file itself is judged
+    (answers / "a_sample_1.md").write_text(f"Here:\n```python\n{BROKEN}```\n")
+    (answers / "a_sample_2.md").write_text("I cannot do that.")
+    place = {"cwd": tmp_path, "HARNESS_HOME": str(own_home)}
+    ran = harness("evaluate", "--answers", "answers", "--problem", "problem.py", "--device", "cpu", **place)
+    told = ran.out.split("\n\n")
+    assert "  at answers/a_sample_0.py:3\nline 3: error: " in told[1]
+    assert "  from answers/a_sample_1.md, lines 3-6 of the answer\nline 3: error: " in told[2]
+    assert "  from answers/a_sample_2.md, which has no complete code\n" in told[3]
+    assert "harness-answers" not in ran.out
+
+    name = told[2].split()[-1]
+    shown = harness("show", name, **place).out
+    assert "solution answers/a_sample_1.md, lines 3-6 of the answer (" in shown
+    first, second = [line.strip() for line in shown.splitlines() if line.startswith("  python -m harness")]
+    assert first == f"python -m harness show {name} --source > judged.py"
+    (tmp_path / "judged.py").write_text(harness(*shlex.split(first)[3:6], **place).out)
+    (again,) = harness(*shlex.split(second)[3:], "--json", **place).rows
+    assert again["status"] == "BUILD_ERROR"
 
 
 def test_two_answers_of_one_number_are_told(harness: Callable[..., Any], answers: Path, tmp_path: Path) -> None:

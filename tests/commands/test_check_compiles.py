@@ -153,8 +153,8 @@ def test_what_kernels_take_is_in_the_record(judged: Rows) -> None:
 @pytest.mark.parametrize(
     ("name", "line", "words"),
     [
-        ("own_error", 34, "own_error.py:34: error: calling a __host__ function"),
-        ("instantiation", 20, "instantiation.py:20: error: calling a constexpr __host__ function"),
+        ("own_error", 34, "line 34: error: calling a __host__ function"),
+        ("instantiation", 20, "line 20: error: calling a constexpr __host__ function"),
         ("shared", None, "Entry function 'a::k<4>' uses too much shared data"),
         ("option", None, "Unknown option '--no-such'"),
         ("flood", 34, "one of very many"),
@@ -174,8 +174,8 @@ def test_what_nvcc_refuses_is_no_pass(judged: Rows, name: str, line: int | None,
 def test_an_error_is_told_once_and_beside_the_solutions_line(judged: Rows) -> None:
     message = judged["own_error"]["message"].splitlines()
     assert message[1].strip() == HONEST.read_text().splitlines()[32].strip()
-    assert [line for line in message if "own_error.py:34" in line] == message[:1]
-    assert any(line.startswith("own_error.py:37: error: no") for line in message)
+    assert [line for line in message if "line 34: " in line] == message[:1]
+    assert any(line.startswith("line 37: error: no") for line in message)
     (finding,) = [finding for finding in judged["shared"]["findings"] if finding["kind"] == "build"]
     assert finding["kernel"] == "a::k<4>"
 

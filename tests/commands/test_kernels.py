@@ -152,7 +152,7 @@ def test_a_swallowed_build_failure_is_told_in_the_table_and_may_be_refused(
     assert ran.code == 0
     assert "PASSED, no kernel of its own" in ran.out
     assert "1 passed, 0 failed, 1 without a kernel of its own (1 solution, 1 case)" in ran.out
-    assert "its build failed: answer.py:6: error: " in " ".join(ran.out.split())
+    assert "its build failed: line 6: error: " in " ".join(ran.out.split())
     assert "own kernels: 0 % of emulated work" in ran.out
     refused = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--require-own-kernel", "--json")
     (row,) = refused.rows

@@ -138,7 +138,8 @@ def test_a_changed_file_is_judged_again_and_the_old_one_is_still_known(place: Pl
     path.unlink()
     shown = place("show", first["record"])
     assert shown.code == 0
-    assert "is missing" in shown.out
+    assert f"python -m harness show {first['record']} --source > judged.py\n" in shown.out
+    assert "evaluate judged.py" in shown.out
     assert place("show", first["record"], "--source").out == HONEST + "# changed\n"
 
 

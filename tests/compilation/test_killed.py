@@ -58,6 +58,8 @@ def test_a_busy_machine_says_nothing_about_the_source(log: str) -> None:
     ("message", "log", "lasts"),
     [
         ("s.py:3: error: 'y' was not declared", "s.py:3: error: 'y' was not declared\n", True),
+        ("line 3: error: 'y' was not declared", "s.py:3: error: 'y' was not declared\n", True),
+        ("line 3: error: no member (in cutlass.h)", "", False),
         ("s.py:3: fatal error: cutlass.h: No such file or directory", "", False),
         ("s.py:3: error: expected ';'", "g++: internal compiler error: Segmentation fault\n", False),
         ("torch/extension.h(3): error: incomplete", "torch/extension.h(3): error: incomplete\n", False),

@@ -49,6 +49,6 @@ def blank_record(
         settings=tuple(f"{name}={value!r}" for name, value in constants.items()) if case == CUSTOM_CASE else (),
         environment=environment,
         policy=recorded.to_policy(policy.device),
-        solution_path=str(candidate.solution.path),
+        solution_path=candidate.solution.place,
         problem_path=str(candidate.problem.path.resolve()),
     )
