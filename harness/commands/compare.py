@@ -6,14 +6,17 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from harness.errors import EXIT_NOT_PASSED, EXIT_PASSED, UsageError
+from harness.project.cases import CUSTOM_CASE, SMALL_CASE
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
 from harness.project.solutions import Candidate, problem_paths, select
@@ -154,14 +157,14 @@ def _resolve(name: str, root: Path, problem: str | None, cases: set[str], store:
         record = store.get(name)
         return [Operand(name, [ComparedRecord(f"{record.solution} ({record.record})", record)], is_run=False)]
     candidates = select(root, [name], problem)
-    return [Operand(one.solution.name, _newest(one, cases, store), is_run=False) for one in candidates]
+    return [Operand(one.solution.name, _newest(one, name, cases, store), is_run=False) for one in candidates]
 
 
-def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[ComparedRecord]:
+def _newest(candidate: Candidate, operand: str, cases: set[str], store: Store) -> list[ComparedRecord]:
     """Returns a solution's newest record of each case, for the current files.
 
     Raises:
-        UsageError: The solution has not been evaluated.
+        UsageError: The solution has not been evaluated, or its problem lacks a case.
     """
     name = candidate.solution.name
     newest: dict[str, EvaluationRecord] = {}
@@ -172,11 +175,23 @@ def _newest(candidate: Candidate, cases: set[str], store: Store) -> list[Compare
         if wanted and (record.speedup or not (record.case in newest and newest[record.case].speedup)):
             newest[record.case] = record
     if not newest:
-        of_cases = "".join(f" --case {case}" for case in sorted(cases))
-        problem = "" if "/" in name and not name.endswith(".py") else f" --problem {candidate.problem.name}"
-        first = f"`python -m harness evaluate {name}{problem}{of_cases}`"
-        raise UsageError(f"the store has no record of the current version of {name}; first {first}")
+        first = _command_that_judges(operand, candidate, cases)
+        raise UsageError(f"the store has no record of the current version of {name}; first `{first}`")
     return [ComparedRecord(name, record) for record in newest.values()]
+
+
+def _command_that_judges(operand: str, candidate: Candidate, cases: set[str]) -> str:
+    """Returns the command that judges an operand, with the options of this command."""
+    context = click.get_current_context()
+    words = ["python", "-m", "harness", "evaluate", operand]
+    for option_name in ("problem", "root", "home"):
+        if context.get_parameter_source(option_name) is ParameterSource.COMMANDLINE:
+            words += [f"--{option_name}", context.params[option_name]]
+    for case in sorted(cases):
+        if case in candidate.problem.cases or case not in (CUSTOM_CASE, SMALL_CASE):  # which no --case names
+            candidate.problem.case(case)
+            words += ["--case", case]
+    return one_line(shlex.join(words))
 
 
 def _grouped(found: Sequence[Operand], cases: tuple[str, ...], force: bool) -> list[Group]:

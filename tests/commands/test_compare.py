@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.records.store import Store
 from harness.timing.statistics import latency, median_interval, paired_ratios
 
 Harness = Callable[..., Any]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def measured(solution: str, candidate_ms: float, seed: int, spread: float = 0.02, **changes: Any) -> EvaluationRecord:
@@ -151,7 +153,10 @@ def test_markdown_is_a_table(harness: Harness, environment: dict[str, str]) -> N
         (["{fast}", "run-12345678"], 2, "no run 'run-12345678'"),
         (["{fast}", "123456"], 2, "no record '123456'"),
         (["{fast}", "group_norm/fuse"], 2, "Did you mean 'fused'?"),
-        (["{fast}", "group_norm/fused"], 2, "evaluate group_norm/fused"),
+        (["{fast}", "group_norm/fused"], 2, "evaluate group_norm/fused`"),
+        (["{fast}", "group_norm", "--case", "odd"], 2, "evaluate group_norm --case odd`"),
+        (["{fast}", "group_norm", "--case", "small"], 2, "evaluate group_norm`"),
+        (["{fast}", "group_norm", "--case", "ood"], 2, "no case 'ood'. Did you mean 'odd'?"),
         (["{fast}", "{slow}", "--json", "--markdown"], 2, "cannot be used together"),
         (["run-00000001", "run-00000001"], 2, "at least two"),
         (["norm/a", "norm/b"], 2, "is not a problem"),
@@ -189,6 +194,26 @@ def test_runs_are_compared_solution_by_solution(harness: Harness, environment: d
 
 
 GROUP_NORM = ("fused", "plain", "streamed")
+
+
+def test_the_command_to_judge_a_solution_first_works_as_it_is_typed(
+    harness: Harness, own_home: Path, tmp_path: Path
+) -> None:
+    """For a name with a space, a problem that has no name here, and a folder that no problem is named after."""
+    root, problem = tmp_path / "root", tmp_path / "elsewhere.py"
+    (root / "problems").mkdir(parents=True)
+    drafts = root / "solutions" / "my drafts"
+    drafts.mkdir(parents=True)
+    problem.write_text((REPOSITORY / "problems" / "group_norm.py").read_text())
+    for name in ("a.py", "b.py"):
+        (drafts / name).write_text("")
+    home = ("--home", str(own_home))
+    ran = harness("compare", drafts / "a.py", drafts / "b.py", "--problem", problem, "--root", root, *home)
+    assert ran.code == 2
+    words = shlex.split(ran.err.split("`")[1])
+    assert words[:4] == ["python", "-m", "harness", "evaluate"]
+    judged = harness(*words[3:], "--device", "cpu", "--case", "odd", "--json")
+    assert [row["status"] for row in judged.rows] == ["LOAD_ERROR"]
 
 
 def test_solutions_are_compared_by_their_newest_records(harness: Harness, own_home: Path) -> None:
