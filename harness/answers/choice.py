@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from harness.answers.code import MODEL, mentions_model, parse
+from harness.answers.code import MODEL, defines_reference, mentions_model, parse
 from harness.answers.parts import CodeBlock, FinalPart, final_part
 from harness.answers.reading import RawAnswer
 from harness.errors import AnswerError
@@ -14,6 +14,9 @@ from harness.system.text import one_line
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_PIECES = 5
+_ONLY_REFERENCE = (
+    f"defines Model and no {MODEL}; if that Model is the solution, rename it to {MODEL}, else give a complete answer"
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
             why += "; allow the model more output, or give a complete answer"
     elif unfinished:
         why = f"{_fault(answer, unfinished[-1])}; correct it, or ask the model again"
+    elif renamed := [piece for piece in part.pieces if defines_reference(piece.text)]:
+        why = f"the code of {_places(renamed)} {_ONLY_REFERENCE}"
     elif part.pieces:
         why = f"{_places(part.pieces)}: none defines {MODEL} by a class or an assignment; {_stop_in_prose(answer)}"
     elif part.reasoning_ends is not None and not part.text.strip():
@@ -123,6 +128,8 @@ def _refuse(answer: RawAnswer, part: FinalPart) -> NoReturn:
 def _no_fence(answer: RawAnswer, part: FinalPart) -> str:
     """Explains why a text without a fence is not code: it is prose, or it does not parse."""
     if not mentions_model(part.text):
+        if defines_reference(part.text):
+            return f"it {_ONLY_REFERENCE}"
         return f"the answer has no code fence (```), and {_stop_in_prose(answer)}"
     parsed = parse(part.text)
     at = part.first + parsed.line - 1

@@ -13,6 +13,8 @@ from harness.system.text import MAX_CODE_CHARACTERS, has_costly_fields
 
 MODEL = "ModelNew"
 _MENTION = re.compile(rf"^[ \t]*(?:class[ \t]+{MODEL}\b|{MODEL}[ \t]*(?::[^=\n]*)?=)", re.MULTILINE)
+#: The reference's class, which some answers define again.
+_REFERENCE = re.compile(r"^class[ \t]+Model\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ def parse(text: str) -> Parsed:
 def mentions_model(text: str) -> bool:
     """Returns whether a line of a text, Python or not, begins to define ``ModelNew``."""
     return _MENTION.search(text) is not None
+
+
+def defines_reference(text: str) -> bool:
+    """Returns whether a line of a text, Python or not, begins the class ``Model``."""
+    return _REFERENCE.search(text) is not None
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

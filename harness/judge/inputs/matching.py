@@ -94,8 +94,11 @@ def _explain(wanted: Sequence[StateTensor], offered: Sequence[StateTensor], free
     names = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in wanted)
     there = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in free) or "none"
     why = "several match" if len(offered) > len(wanted) else "not enough have its shape"
-    return (
-        f"no parameter of ModelNew matches the reference's {names} ({why}; unmatched in ModelNew: {there}). "
+    remedy = (
         "Register it with nn.Parameter under the reference's name, or declare PARAMETER_MAP = "
-        f"{{'name in ModelNew': 'name in Model'}}."
+        "{'name in ModelNew': 'name in Model'}."
     )
+    buffers = [tensor.name for tensor in free if not tensor.is_parameter and tensor.shape == wanted[0].shape]
+    if buffers and len(offered) < len(wanted):
+        remedy = f"{buffers[0]} of ModelNew has that shape, but is a buffer: register it with nn.Parameter."
+    return f"no parameter of ModelNew matches the reference's {names} ({why}; unmatched in ModelNew: {there}). {remedy}"

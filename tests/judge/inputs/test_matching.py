@@ -57,7 +57,7 @@ def test_an_unmatched_buffer_is_left_alone() -> None:
         ([parameter("a", 8), parameter("b", 8), parameter("c", 8)], {}, "several match"),
         ([parameter("gamma", 8), parameter("beta", 8)], {"gama": "gn.weight"}, "Did you mean 'gamma'"),
         ([parameter("gamma", 8), parameter("beta", 8)], {"gamma": "gn.wait"}, "gn.weight"),
-        ([buffer("a", 8), buffer("b", 8)], {}, "PARAMETER_MAP"),
+        ([buffer("a", 8), buffer("b", 8)], {}, "a of ModelNew has that shape, but is a buffer"),
         ([parameter("n" * 2000, 8, fill=1.0), parameter("beta", 8, fill=0.0)], {}, "2,000 characters"),
     ],
 )
