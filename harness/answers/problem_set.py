@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.answers.samples import is_hidden, level_of
 from harness.errors import UsageError, nearest
 from harness.project.problems import Problem, read_problem
-from harness.system.files import is_file
+from harness.system.files import is_file, is_there
 from harness.system.text import one_line
 
 
@@ -19,7 +19,7 @@ class ProblemSet:
         folder: The folder, or the file of a problem, which all answers then solve.
 
     Raises:
-        UsageError: The folder has no Python file.
+        UsageError: The folder does not exist or has no Python file.
     """
 
     def __init__(self, folder: Path):
@@ -33,6 +33,8 @@ class ProblemSet:
         )
         self._folder = folder
         self._read: dict[Path, Problem] = {}
+        if not is_there(folder):
+            raise UsageError(f"--problem {one_line(str(folder))}: no such problem, file or folder")
         if not self._paths:
             raise UsageError(f"no problem (*.py) in {one_line(str(folder))} or below it")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.answers.reading import RawAnswer, answer_of, read_answer
 from harness.errors import AnswerError, UsageError
-from harness.system.files import MAX_SOURCE_BYTES, is_file
+from harness.system.files import MAX_SOURCE_BYTES, is_file, is_there
 from harness.system.text import one_line
 
 #: Suffixes of files that hold an answer. Others in a folder are left out.
@@ -70,6 +70,8 @@ def read_samples(path: Path) -> Iterator[Sample]:
         return (_of_file(file, file.relative_to(path), around) for file in files)
     if path.suffix == ".jsonl" and is_file(path):
         return _of_lines(path, shown)
+    if not is_there(path):
+        raise UsageError(f"--answers {shown}: no such file or folder")
     raise UsageError(f"--answers {shown}: give a folder of answers, or a file of JSON lines that ends in .jsonl")
 
 

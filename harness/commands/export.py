@@ -21,10 +21,22 @@ from harness.system.text import one_line
 
 
 @click.command("export")
-@click.option("--jsonl", "form", flag_value="jsonl", help="Write complete records, one JSON object per line.")
-@click.option("--csv", "form", flag_value="csv", help="Write the figures of each record, one row per record.")
-@click.option("--parquet", "form", flag_value="parquet", help="Write the columns of --csv as Parquet (needs pyarrow).")
-@click.option("--inspect", "form", flag_value="inspect", help="Write a log of Inspect (needs inspect_ai).")
+@click.option(
+    "--jsonl", "forms", flag_value="jsonl", multiple=True, help="Write complete records, one JSON object per line."
+)
+@click.option(
+    "--csv", "forms", flag_value="csv", multiple=True, help="Write the figures of each record, one row per record."
+)
+@click.option(
+    "--parquet",
+    "forms",
+    flag_value="parquet",
+    multiple=True,
+    help="Write the columns of --csv as Parquet (needs pyarrow).",
+)
+@click.option(
+    "--inspect", "forms", flag_value="inspect", multiple=True, help="Write a log of Inspect (needs inspect_ai)."
+)
 @click.option("--wandb", "project", metavar="PROJECT", help="Log each run to Weights & Biases (needs wandb).")
 @click.option("--problem", help="Only this problem's records.")
 @click.option("--run", help="Only the records of this run (a name from `list runs`).")
@@ -38,7 +50,7 @@ from harness.system.text import one_line
 @option("home")
 def command(
     *,
-    form: str | None,
+    forms: tuple[str, ...],
     project: str | None,
     problem: str | None,
     run: str | None,
@@ -58,8 +70,12 @@ def command(
       python -m harness export --inspect --run run-1f4e2a77 -o logs
       python -m harness export --wandb kernels --run run-1f4e2a77
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
-    if (form is None) == (project is None):
+    given = [*dict.fromkeys(forms), *(["wandb"] if project is not None else [])]
+    if not given:
         raise UsageError(f"choose one format: --jsonl or --csv{_OTHERS}")
+    form, *others = given
+    if others:
+        raise UsageError(f"--{form} and --{others[0]} cannot be used together: choose one format")
     if form in ("parquet", "inspect") and output is None:
         raise UsageError(f"--{form} writes a file: name it with -o PATH")
     with Store(harness_home(home)) as store:

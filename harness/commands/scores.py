@@ -21,14 +21,18 @@ from harness.system.text import printable
 
 @click.command("scores")
 @click.argument("results", metavar="RESULTS|RUN")
-@click.option("--json", "form", flag_value="json", help="Print a JSON list, one object per model and level.")
-@click.option("--csv", "form", flag_value="csv", help="Print CSV, one row per model, level and direction.")
+@click.option(
+    "--json", "forms", flag_value="json", multiple=True, help="Print a JSON list, one object per model and level."
+)
+@click.option(
+    "--csv", "forms", flag_value="csv", multiple=True, help="Print CSV, one row per model, level and direction."
+)
 @click.option("--kernelbench", metavar="DIR", help=f"Write KernelBench's {RESULTS_FILE} into DIR/MODEL/LEVEL instead.")
 @click.option("--badge", metavar="FILE", help="Write an SVG badge with the correct samples and their speed instead.")
 @click.option("--label", default="kernels", show_default=True, help="The left text of the badge.")
 @option("home")
 def command(
-    *, results: str, form: str | None, kernelbench: str | None, badge: str | None, label: str, home: str | None
+    *, results: str, forms: tuple[str, ...], kernelbench: str | None, badge: str | None, label: str, home: str | None
 ) -> int:
     """Score answers: correct, pass@k, fast_p and the geometric mean of the speedups.
 
@@ -45,6 +49,9 @@ def command(
       python -m harness scores results.jsonl --badge kernels.svg
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     chosen = [name for name, value in (("--kernelbench", kernelbench), ("--badge", badge)) if value is not None]
+    form = forms[0] if forms else None
+    if len(set(forms)) > 1:
+        raise UsageError("--json and --csv cannot be used together")
     if chosen and (form or len(chosen) > 1):
         raise UsageError(f"{chosen[0]} writes files; leave out {chosen[1] if len(chosen) > 1 else f'--{form}'}")
     records = _records(results, home)

@@ -127,7 +127,9 @@ def read_problem(path: Path) -> Problem:
     defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)} | assigned
     for name in _REQUIRED:
         if name not in defined and not _imports(tree, name):
-            raise ProblemError(f"problem {one_line(str(path))} defines no {name}; it needs {', '.join(_REQUIRED)}")
+            hint = f"; if Model() needs no arguments, add `def {name}(): return []`" if name == _REQUIRED[2] else ""
+            needs = ", ".join(_REQUIRED)
+            raise ProblemError(f"problem {one_line(str(path))} defines no {name}; it needs {needs}{hint}")
     problem = Problem(
         name=path.stem,
         path=path,

@@ -78,6 +78,9 @@ def find_problem(root: Path, name_or_path: str) -> Problem:
     path = Path(name_or_path)
     if path.suffix == ".py" and is_there(path):
         return read_problem(path)
+    if path.suffix == ".py" or "/" in name_or_path:
+        why = "not a problem's file (*.py)" if is_there(path) else "no such file"
+        raise UsageError(f"problem {one_line(name_or_path)}: {why}")
     raise UsageError(f"no problem {name_or_path!r} in {root / 'problems'}.{suggestion(name_or_path, known)}")
 
 

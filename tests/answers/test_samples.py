@@ -160,8 +160,11 @@ def test_a_line_beyond_the_limit_is_told_from_a_long_answer(tmp_path: Path) -> N
 def test_what_holds_no_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no answers"):
         list(read_samples(tmp_path))
-    with pytest.raises(UsageError, match=r"a folder of answers, or a file"):
+    with pytest.raises(UsageError, match="no such file or folder"):
         list(read_samples(tmp_path / "nothing"))
+    (tmp_path / "answers.json").touch()
+    with pytest.raises(UsageError, match=r"a folder of answers, or a file"):
+        list(read_samples(tmp_path / "answers.json"))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class Bad(NamedTuple):
 BADS = [
     Bad("no_model", "class Model(", "class Madel(", "defines no Model"),
     Bad("no_inputs", "def get_inputs", "def inputs", "defines no get_inputs"),
-    Bad("no_init_inputs", "def get_init_inputs", "def init_inputs", "defines no get_init_inputs"),
+    Bad("no_init_inputs", "def get_init_inputs", "def init_inputs", "`def get_init_inputs(): return []`"),
     Bad("syntax", "n = 6", "n = = 6", "syntax.py:4: not Python"),
     Bad("null_byte", "n = 6", "n = 6\0", "null bytes"),
     Bad("too_deep", "n = 6", "n = " + "-" * 100_000 + "6", "nested too deeply"),

@@ -185,7 +185,7 @@ def test_weights_and_biases_refuses_in_one_line(harness: Harness, home_of_two: P
         (["kernels"], "API key", {"WANDB_MODE": "online", "WANDB_API_KEY": "", "NETRC": str(tmp_path / "none")}),
         (["kernels", "--problem", "other"], "no record to log", OFFLINE),
         (["kernels", "-o", str(tmp_path / "none")], "there is no folder", OFFLINE),
-        (["kernels", "--csv"], "choose one format", OFFLINE),
+        (["kernels", "--csv"], "--csv and --wandb cannot be used together", OFFLINE),
     ):
         options = words if "-o" in words else [*words, "-o", str(tmp_path)]
         ran = harness("export", "--wandb", *options, "--home", home_of_two, HOME=str(tmp_path), **more)

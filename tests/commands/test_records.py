@@ -178,6 +178,7 @@ def test_what_a_candidate_prints_cannot_drive_the_terminal(place: Place) -> None
         (["show", "../../etc/passwd"], 2, "no record"),
         (["show", "x", "--source", "--json"], 2, "cannot be used together"),
         (["export"], 2, "--jsonl or --csv"),
+        (["export", "--csv", "--jsonl"], 2, "--csv and --jsonl cannot be used together"),
         (["export", "--csv", "--run", "run-none"], 2, "no run 'run-none'"),
         (["export", "--csv", "-o", "/nowhere/x.csv"], 2, "cannot write /nowhere/x.csv"),
         (["list"], 0, "tiny"),

@@ -264,7 +264,7 @@ def test_nothing_that_fits_is_no_success(harness: Harness, tmp_path: Path) -> No
     [
         ([], "PROBLEM"),
         (["group_nrom"], "Did you mean 'group_norm'?"),
-        (["missing.py"], "no problem 'missing.py'"),
+        (["missing.py"], "problem missing.py: no such file"),
         (["group_norm", "--case", "od"], "Did you mean 'odd'?"),
         (["group_norm", "--device", "tpu"], "'tpu'"),
         (["group_norm", "--root", "nowhere"], "nowhere"),
