@@ -12,6 +12,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -202,6 +203,8 @@ def _run() -> int:
         return error.exit_code
     except OSError as error:  # such as a name too long for the system, a folder without permission, a full disk
         where = f": {one_line(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
+        if error.errno == errno.ENOSPC:
+            where += "; free some space, or set TMPDIR or HARNESS_HOME to a folder on another disk"
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
         return EXIT_HARNESS
     return result if isinstance(result, int) else 0

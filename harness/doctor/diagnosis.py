@@ -24,6 +24,7 @@ from harness.doctor.host_checks import (
     check_ninja,
     check_package,
     check_python,
+    check_temporary,
     check_torch,
 )
 from harness.doctor.self_tests import SELF_TEST_LIMIT_S, run_probe
@@ -68,7 +69,7 @@ def examine(wanted: str, home: Path) -> Diagnosis:
     checks += [check_nvcc(torch_cuda), check_compiler(), check_headers(), check_ninja()]
     checks += [check_package("cuda-bindings", "cuda.bindings.driver"), check_package("numpy", "numpy")]
     checks += [check_nvml(), check_ncu()]
-    checks += [check_memory(), check_disk(home)]
+    checks += [check_memory(), check_disk(home), check_temporary()]
     checks += [check_confinement(), check_emulator(checks, home)]
     if device.startswith("cuda"):
         checks += check_gpu_work(device, checks)
@@ -114,7 +115,7 @@ def check_emulator(checks: Sequence[MachineCheck], home: Path) -> MachineCheck:
         home: ``HARNESS_HOME``.
     """
     name = "emulator self-test"
-    if lacking := _lacking(checks, "torch", "C++ compiler", "HARNESS_HOME"):
+    if lacking := _lacking(checks, "torch", "C++ compiler", "HARNESS_HOME", "TMPDIR"):
         return _not_run(name, lacking, "cpu")
     from harness.emulator.toolchain import build_runtime
 

@@ -167,7 +167,8 @@ def check_nvcc(torch_cuda: str | None) -> MachineCheck:
         )
         return MachineCheck("nvcc", False, f"{found}; torch was built for CUDA {torch_cuda}", remedy, "cuda")
     if failure := _nvcc_failure():
-        return MachineCheck("nvcc", False, f"{found}; it does not compile a kernel: {failure}", INSTALL_NVCC, "cuda")
+        remedy = "see TMPDIR" if "No space left" in failure else INSTALL_NVCC
+        return MachineCheck("nvcc", False, f"{found}; it does not compile a kernel: {failure}", remedy, "cuda")
     return MachineCheck("nvcc", True, found, "", "cuda")
 
 

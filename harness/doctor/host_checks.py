@@ -18,8 +18,9 @@ from harness import package
 from harness.doctor.checks import MachineCheck, gib, line_of, program_output
 from harness.emulator.compiler import find_compiler, python_include
 from harness.errors import ToolchainError
+from harness.judge.process.disk import MIN_FREE_BYTES
 from harness.judge.process.readable_files import readable_places
-from harness.system.memory import available_memory
+from harness.system.memory import available_memory, size_text
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 9)
@@ -133,6 +134,15 @@ def check_memory() -> MachineCheck:
     remedy = f"end other programs: a compiler needs {gib(_LEAST_MEMORY_BYTES)} to read torch's headers"
     good = free >= _LEAST_MEMORY_BYTES
     return MachineCheck("memory", good, f"{gib(free)} free", "" if good else remedy, "both")
+
+
+def check_temporary() -> MachineCheck:
+    """Checks that the temporary folder has the room that a worker needs."""
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free
+    good = free >= MIN_FREE_BYTES
+    remedy = f"free {size_text(MIN_FREE_BYTES)} there, or `export TMPDIR=FOLDER` on another disk"
+    return MachineCheck("TMPDIR", good, f"{place}, {size_text(free)} free", "" if good else remedy, "both")
 
 
 def check_disk(home: Path) -> MachineCheck:

@@ -426,7 +426,7 @@ def _searchable(value: Any) -> Any:
 def _remedy(message: str) -> str:
     remedies: Mapping[str, str] = {
         "full": "free space on its disk, then run the same command again: finished results are kept",
-        "disk I/O": "its disk is full or failing; then run the same command again: finished results are kept",
+        "disk I/O": "its disk is full or failing; free space and run it again: finished results are kept",
         "readonly": "it cannot be written: set HARNESS_HOME to a folder that you can write to",
         "unable to open": "set HARNESS_HOME to a folder that you can write to",
         "locked": f"another program has locked it for {BUSY_TIMEOUT_S:.0f} s: try again when that program has ended",

@@ -14,9 +14,11 @@ import torch
 
 from harness.commands import doctor
 from harness.device import devices, environment
+from harness.doctor import host_checks
 from harness.doctor.checks import MachineCheck
 from harness.doctor.diagnosis import self_test
 from harness.doctor.gpu_checks import check_ceilings, check_nvcc
+from harness.doctor.host_checks import check_temporary
 from harness.timing import ceilings
 from harness.timing.ceilings import Ceilings
 
@@ -24,7 +26,7 @@ Harness = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 EVERYWHERE = {
     *("Python", "torch", "NVIDIA driver", "nvcc", "C++ compiler", "Python headers", "ninja", "cuda-bindings", "numpy"),
-    *("memory", "HARNESS_HOME", "confinement", "emulator self-test"),
+    *("memory", "HARNESS_HOME", "TMPDIR", "confinement", "emulator self-test"),
 }
 
 
@@ -70,6 +72,14 @@ def test_a_missing_compiler_and_an_unwritable_home_are_told_with_their_remedies(
     want = "C++ compiler, HARNESS_HOME, emulator self-test"
     assert ran.out.splitlines()[-1] == f"cpu: does not work: missing {want}"
     assert ran.err == ""
+
+
+def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_temporary().ok
+    monkeypatch.setattr(host_checks, "MIN_FREE_BYTES", 1 << 60)
+    check = check_temporary()
+    assert check.ok is False
+    assert "export TMPDIR=" in check.remedy
 
 
 def test_a_gpu_that_torch_does_not_find_is_missing(harness: Harness, tmp_path: Path) -> None:

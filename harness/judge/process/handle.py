@@ -168,8 +168,9 @@ class WorkerHandle:
             try:
                 copy_readable(Path(library), Path(own[name]))
             except OSError as error:
+                shortage = DiskWatch(self.folder).shortage()
                 self._scratch.close()
-                raise HarnessError(f"cannot start a worker process: {library}: {error.strerror}") from None
+                raise HarnessError(shortage or f"cannot start a worker process: {library}: {error.strerror}") from None
         return own
 
     @property
