@@ -51,6 +51,8 @@ class Model(nn.Module):
 
     def forward(self, x, y=None):
         print("the problem talks")
+        if self.flaw == "works in place":
+            x.mul_(2)
         flaw, result = self.flaw, self.linear(x)
         if flaw == "forward raises":
             return result + undefined
@@ -143,6 +145,7 @@ FLAWS: dict[str, tuple[bool | None, str, str]] = {
     "complex": (FAILED, "forward", "complex"),
     "alien": (FAILED, "forward", "object"),
     "shape changes": (FAILED, "seeds", "the same seed gives different inputs"),
+    "works in place": (NOTE, "forward", "forward changes input 0 in place, which no solution may do"),
     "some NaN": (NOTE, "forward", "elements are NaN or infinite"),
     "no backward": (FAILED, "repeat", "the reference's backward failed: KeyError: 'no way back'"),
     "forgets": (FAILED, "repeat", "the reference is not deterministic"),

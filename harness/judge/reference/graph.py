@@ -23,6 +23,7 @@ class Graph:
         buffers: The model's persistent buffers after the forward.
         drawn_from: The generators from which the forward drew: ``torch``, ``random``.
         model: The instance that ran.
+        written_inputs: Positions of the inputs to which the forward wrote.
         convolutions: How it convolved; None for torch's own way.
     """
 
@@ -32,6 +33,7 @@ class Graph:
     buffers: dict[str, torch.Tensor]
     drawn_from: frozenset[str]
     model: torch.nn.Module
+    written_inputs: tuple[int, ...]
     convolutions: ExactConvolutions | None = None
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
