@@ -11,6 +11,7 @@ import click
 from harness.errors import EXIT_HARNESS, EXIT_PASSED
 from harness.project.paths import harness_home
 from harness.project.settings import option
+from harness.report.terminal import wrapped
 
 if TYPE_CHECKING:
     from harness.doctor.checks import MachineCheck
@@ -54,7 +55,7 @@ def command(device: str, home: str | None, calibrate: bool, as_json: bool) -> in
         checks = [asdict(check) for check in diagnosis.checks]
         print(json.dumps({"device": diagnosis.device, "ok": diagnosis.ok, "checks": checks}))
     else:
-        print(table(diagnosis))
+        print(wrapped(table(diagnosis), hang=9))
     return EXIT_PASSED if diagnosis.ok else EXIT_HARNESS
 
 

@@ -17,10 +17,15 @@ from harness.project.solutions import problem_paths, read_solution, solution_pat
 from harness.records.store import Store
 from harness.rendering.render_templates import find_template, template_names
 from harness.rendering.stamp import parse_stamp
+from harness.report.terminal import fitting, screen_width, wrapped
 from harness.system.text import one_line
 
 WHAT = ("problems", "templates", "solutions", "runs", "records")
 Row = dict[str, Any]
+#: Columns of several names. A narrow terminal gets rows with these as paragraphs.
+_LISTS = ("cases", "solutions", "variants", "on demand", "parameters")
+#: Columns in the order in which a narrow terminal does without them.
+_DROPPED = ("digest", "run", "problem", "device", "made", "case", "from", *_LISTS)
 
 
 @click.command("list")
@@ -140,8 +145,14 @@ def _records(store: Store, problem: str | None) -> Iterator[Row]:
 
 
 def _print(rows: list[Row]) -> None:
-    """Prints the rows with one aligned column per key."""
+    """Prints the rows with one aligned column per key, as far as they fit; the first always stays."""
     rows = [{key: one_line(str(value)) for key, value in row.items()} for row in rows]
     widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
+    first, *_ = widths
+    kept = fitting(widths, [key for key in _DROPPED if key != first], screen_width())
+    if len(kept) < len(widths) and not widths.keys().isdisjoint(_LISTS):
+        for row in rows:
+            print("\n".join([row.pop(first), *(wrapped(f"  {key}: {text}") for key, text in row.items() if text)]))
+        return
     for row in [{key: key for key in rows[0]}, *rows]:
-        print("  ".join(f"{row[key]:{width}}" for key, width in widths.items()).rstrip())
+        print("  ".join(f"{row[key]:{widths[key]}}" for key in kept).rstrip())

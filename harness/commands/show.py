@@ -11,6 +11,7 @@ from harness.project.paths import harness_home
 from harness.project.settings import option
 from harness.records.store import Store
 from harness.report.single import sections
+from harness.report.terminal import wrapped
 
 
 @click.command("show")
@@ -39,5 +40,5 @@ def command(record: str, source: bool, as_json: bool, home: str | None) -> int:
     if as_json:
         print(found.to_json(stored=True))
         return EXIT_PASSED
-    print("\n\n".join(sections(found)))
+    print(wrapped("\n\n".join(sections(found))))
     return EXIT_PASSED

@@ -17,6 +17,7 @@ from harness.project.paths import project_root
 from harness.project.settings import is_set, option
 from harness.project.solutions import find_problem
 from harness.records.run_config import RunConfig
+from harness.report.terminal import wrapped
 from harness.system.streams import results_alone
 
 _WORDS = {True: "ok", False: "FAILED", None: "note"}
@@ -68,7 +69,7 @@ def command(
         for check in found:
             checks.append(check)
             if not as_json:
-                print(_line(check, width), file=results, flush=True)
+                print(wrapped(_line(check, width), results, hang=8), file=results, flush=True)
         failed = sum(check.ok is False for check in checks)
         whole = {"problem": problem, "ok": failed == 0, "checks": [asdict(check) for check in checks]}
         words = f"{problem}: " + (f"{failed} FAILED" if failed else "fine")

@@ -9,8 +9,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.table import Table
 
-#: Columns where nobody reads on a screen. A program that reads the output wants whole lines.
-_UNLIMITED = 100_000
+from harness.report.terminal import UNLIMITED, screen_width
 
 
 def open_console(stream: TextIO | None = None) -> Console:
@@ -23,13 +22,13 @@ def open_console(stream: TextIO | None = None) -> Console:
         stream: The stream to print to; stdout by default.
     """
     file = stream or sys.stdout
-    size = shutil.get_terminal_size()
-    return Console(file=file, highlight=False, width=size.columns if file.isatty() else _UNLIMITED, height=size.lines)
+    height = shutil.get_terminal_size().lines
+    return Console(file=file, highlight=False, width=screen_width(file), height=height)
 
 
 def print_whole(console: Console, table: Table) -> None:
     """Prints a table without breaking a cell. A narrow terminal wraps the lines itself."""
-    width, console.width = console.width, _UNLIMITED
+    width, console.width = console.width, UNLIMITED
     try:
         console.print(table)
     finally:

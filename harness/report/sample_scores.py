@@ -94,11 +94,11 @@ def print_sample_scores(records: Iterable[EvaluationRecord], file: TextIO | None
         )
         for one in scores
     ]
-    print_table(console, header, rows)
+    print_table(console, header, rows, ("own kernel", "problems", *header[:6:-1], "solved", "samples"))
     timed = [(one, direction) for one in scores for direction in DIRECTIONS if direction in one.fast]
     if timed:
         speed = ("", "direction", "timed", "geometric mean", *(f"fast_{p:g} best [low], mean" for p in PS))
-        print_table(console, speed, [_speeds(one, direction) for one, direction in timed])
+        print_table(console, speed, [_speeds(one, direction) for one, direction in timed], (*speed[:3:-1], "timed"))
     for note in (*NOTES[: 1 + bool(timed)], *_conditions(scores)):
         console.print(escape(note))
     for status, words in _UNJUDGED.items():

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from harness.report.comparison import WORDS
 from harness.report.console import open_console, print_whole
+from harness.report.terminal import fitting
 from harness.system.text import one_line
 from harness.timing.scores import GRID, FastShare, Score
 from harness.timing.statistics import Interval
@@ -20,6 +22,7 @@ HEADER = (
     *("direction", "baseline", "passed", "of them untimed", "failed", "geometric mean", "share of floor"),
     "passed, no kernel of its own",
 )
+_DROPPED = ("passed, no kernel of its own", "share of floor", "of them untimed", "failed")
 CURVE_HEADER = ("direction", "baseline", *(f"p = {p:g}" for p in GRID))
 #: Explanations that a reader of these figures needs.
 NOTES = (
@@ -58,23 +61,33 @@ def print_scores(scores: Sequence[Score], file: TextIO | None = None) -> None:
         return
     console = open_console(file)
     curves = [curve_columns(score) for score in scores]
-    for header, rows in (
-        (HEADER, [columns(score) for score in scores]),
-        # transposed, to fit the width of a terminal
-        (("fast_p", *(" ".join(curve[:2]) for curve in curves)), list(zip(CURVE_HEADER, *curves, strict=True))[2:]),
-    ):
-        print_table(console, header, rows)
+    print_table(console, HEADER, [columns(score) for score in scores], _DROPPED)
+    # transposed, to fit the width of a terminal
+    names = ("fast_p", *(" ".join(curve[:2]) for curve in curves))
+    print_table(console, names, list(zip(CURVE_HEADER, *curves, strict=True))[2:])
     for note in NOTES:
         console.print(escape(note))
 
 
-def print_table(console: Console, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table, whose first column is aligned to the left, and an empty line."""
+def print_table(
+    console: Console, header: Sequence[str], rows: Iterable[Sequence[str]], dropped: Sequence[str] = ()
+) -> None:
+    """Prints a table, whose first column is aligned to the left, and an empty line.
+
+    Args:
+        console: Where to print.
+        header: The names of the columns.
+        rows: The cells.
+        dropped: The columns that a narrow terminal does without, in the order in which they go.
+    """
+    lines = [header, *([one_line(cell) for cell in row] for row in rows)]
+    widths = {name: max(map(cell_len, column)) for name, column in zip(header, zip(*lines, strict=True), strict=True)}
+    kept = fitting(widths, dropped, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for position, name in enumerate(header):
-        table.add_column(escape(name), justify="right" if position else "left")
-    for row in rows:
-        table.add_row(*(escape(one_line(cell)) for cell in row))
+    for name in kept:
+        table.add_column(escape(name), justify="left" if name == header[0] else "right")
+    for line in lines[1:]:
+        table.add_row(*(escape(cell) for name, cell in zip(header, line, strict=True) if name in kept))
     print_whole(console, table)
     console.print()
 

@@ -31,6 +31,7 @@ from harness.report.notes import (
 )
 from harness.report.rules import rule_lines
 from harness.report.scores import significant
+from harness.report.terminal import GAP, fitting
 from harness.system.text import one_line, printable
 from harness.timing.scores import geometric_mean, ratios
 
@@ -51,7 +52,6 @@ _WIDTHS = {
 #: Columns in the order in which a narrow terminal does without them. The others always stay.
 _DROPPED = ("time", "cases", KERNELBENCH, "output", "gradients", "error", "forward+backward", "case", "forward")
 _LEFT = frozenset({"solution", "case", "status"})
-_GAP = 2
 #: Maximum width that the table reserves for an expected name, and the least that it leaves of one.
 _MOST_ROOM, _LEAST_ROOM = 60, 12
 #: What a name may be shortened to so that all columns stay.
@@ -138,15 +138,9 @@ class VerdictTable:
 
     def _fitting(self, cells: dict[str, Text]) -> tuple[str, ...]:
         """Returns the columns that fit the terminal's width."""
-        columns = list(cells)
-        widths = {name: max(self._widths[name], cells[name].cell_len) for name in columns}
+        widths = {name: max(self._widths[name], cells[name].cell_len) for name in cells}
         widths["solution"] = min(widths["solution"], _ENOUGH_ROOM)
-        for name in _DROPPED:
-            if sum(widths[one] + _GAP for one in columns) - _GAP <= self._console.width:
-                break
-            if name in columns:
-                columns.remove(name)
-        return tuple(columns)
+        return tuple(fitting(widths, _DROPPED, self._console.width))
 
     def _cells(self, verdicts: Sequence[Verdict]) -> dict[str, Text]:
         records = [verdict.record for verdict in verdicts]
@@ -177,7 +171,7 @@ class VerdictTable:
 
     def _print(self, cells: dict[str, Text]) -> None:
         padded = {name: cell.copy() for name, cell in cells.items()}
-        excess = sum(max(self._widths[name], cell.cell_len) + _GAP for name, cell in cells.items()) - _GAP
+        excess = sum(max(self._widths[name], cell.cell_len) + GAP for name, cell in cells.items()) - GAP
         excess -= self._console.width
         room = {name: self._widths[name] for name in cells}
         if excess > 0:
@@ -189,7 +183,7 @@ class VerdictTable:
                 cell.pad_right(missing)
             else:
                 cell.pad_left(missing)
-        line = Text(" " * _GAP).join(padded.values())
+        line = Text(" " * GAP).join(padded.values())
         line.rstrip()
         self._console.print(line, soft_wrap=True)
         self._console.file.flush()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.__main__ import main
 from harness.records.record import EvaluationRecord, Finding, PrecisionClass, Status, TensorReport
+from harness.records.store import Store
 from harness.report.table import VerdictTable, total_line, worst_of
 
 WIDTHS = (60, 80, 120, 200)
@@ -84,6 +88,41 @@ def test_no_width_cuts_a_status_or_a_number(width: int, verbose: bool, monkeypat
         assert "1.00 ms 2.37x [2.35, 2.39]" in first
     if "time" in head:
         assert first.endswith("1.2 s")
+
+
+@pytest.fixture
+def on_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Runs a command in this process; the lines that a stream of 60 columns gets."""
+    with Store(tmp_path, writable=True) as store:
+        store.add(record(message="far off " * 20, run="run-00000001", created_at="2026-01-01T00:00:00+00:00"), "text")
+
+    def run(stream: io.StringIO, *arguments: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", "60")
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setenv("HARNESS_HOME", str(tmp_path))
+        main.main([*arguments], standalone_mode=False)
+        return stream.getvalue().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("what", ["problems", "templates", "solutions", "runs", "records"])
+def test_lists_fit_a_narrow_terminal_and_stay_whole_in_a_pipe(on_a_screen: Callable[..., list[str]], what: str) -> None:
+    narrow, whole = (on_a_screen(stream, "list", what) for stream in (Terminal(), io.StringIO()))
+    assert max(map(len, narrow)) <= 60 < max(map(len, whole))
+    assert [line.split()[0] for line in whole[1:]] == [line.split()[0] for line in narrow if line[0] != " "][
+        -len(whole) + 1 :
+    ]
+    if what in ("problems", "templates"):  # nothing is left out
+        assert set(" ".join(whole[1:]).split()) <= set(" ".join(narrow).split())
+
+
+def test_prose_wraps_between_words_and_commands_stay_whole(on_a_screen: Callable[..., list[str]]) -> None:
+    narrow, whole = (on_a_screen(stream, "show", "1234") for stream in (Terminal(), io.StringIO()))
+    assert " ".join(" ".join(whole).split()) == " ".join(" ".join(narrow).split())
+    assert ("far off " * 20).rstrip() in [line.rstrip() for line in whole]
+    assert max(len(line) for line in narrow if line.lstrip().startswith("far off")) <= 60
+    assert [line for line in whole if "python -m harness" in line] == [line for line in narrow if "python -m" in line]
 
 
 def test_columns_go_in_the_stated_order(monkeypatch: pytest.MonkeyPatch) -> None:

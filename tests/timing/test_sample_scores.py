@@ -201,14 +201,17 @@ class Terminal(io.StringIO):
 
 def test_a_narrow_terminal_breaks_no_name_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [record(f"a_model_with_a_name/level1/19_ReLU/sample_{number}", speedup=1.5) for number in range(10)]
-    tables = []
-    for width in ("40", "400"):
-        monkeypatch.setenv("COLUMNS", width)
+    tables = {}
+    for width in (60, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
         stream = Terminal()
         print_sample_scores(records, stream)
-        tables.append([line.rstrip() for line in stream.getvalue().splitlines() if "level1" in line])
-    assert tables[0] == tables[1]
-    assert "100.0 %  100.0 %  100.0 %" in tables[0][0]
+        tables[width] = [line.rstrip() for line in stream.getvalue().splitlines() if "level1" in line]
+        assert max(map(len, tables[width])) <= width
+    assert "100.0 %  100.0 %  100.0 %" in tables[400][0]
+    name, *cells = tables[60][0].split("  ")
+    assert name == "a_model_with_a_name level1"
+    assert [cell.strip() for cell in cells if cell][-2:] == ["10", "100.0 %"]
 
 
 def test_samples_that_this_machine_cannot_run_are_counted_in_a_note(capsys: pytest.CaptureFixture[str]) -> None:
