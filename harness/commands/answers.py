@@ -94,8 +94,13 @@ def _solution(sample: Sample, problem: Problem, name: str, file: Path) -> Soluti
     else:
         with contextlib.suppress(SolutionError):  # a line of a file is no file
             own = read_solution(Path(sample.where), name)
-            if own.source.split() == found.code.split():
+            if _lines(own.source) == _lines(found.code):
                 return own
         code, origin = found.code, f"{sample.where}, lines {found.first}-{found.last} of the answer"
     file.write_text(code, encoding="utf-8", errors="surrogatepass")
     return read_solution(file, name, origin)
+
+
+def _lines(code: str) -> list[str]:
+    """Returns the lines of a text without blanks at their ends, and without empty lines around it."""
+    return [line.rstrip() for line in code.strip("\r\n").splitlines()]

@@ -21,8 +21,8 @@ class Tools:
     """The tools that build and run solutions.
 
     Attributes:
-        libraries: The emulator's runtime libraries and its precompiled ``headers`` by name; empty
-            on a GPU.
+        libraries: The emulator's runtime libraries and, if they are there, its precompiled
+            ``headers`` by name; empty on a GPU.
         compiler: Version line of the compiler that builds solutions.
         held: A file descriptor that keeps ``cache clear`` from removing the libraries while this
             process runs.
@@ -53,7 +53,9 @@ def tools_for(device: str, home: Path) -> Tools:
         while held is None:  # a `cache clear` may come between building and holding
             libraries = build_runtime(home / "emulator", with_headers=_builds_often(home))
             held = hold(libraries.core)
-        paths = {"core": libraries.core, "torch": libraries.torch, "headers": libraries.headers}
+        paths = {"core": libraries.core, "torch": libraries.torch}
+        if libraries.headers.is_dir():  # workers may not read a folder that comes into being after they start
+            paths["headers"] = libraries.headers
         return Tools({name: str(path) for name, path in paths.items()}, compiler.version, held)
     for package, module in _GPU_PACKAGES.items():
         if not _is_installed(module):

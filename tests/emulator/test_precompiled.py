@@ -13,6 +13,7 @@ import pytest
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.toolchain import InlineSources, RuntimeLibraries, build_library, build_runtime
+from harness.executors.tools import tools_for
 from tests.conftest import Ran
 
 CUDA = """\
@@ -111,6 +112,14 @@ def test_a_confined_worker_reaches_them(harness: Callable[..., Ran], runtime: Ru
     words = ("--problem", tmp_path / "problem.py", "--device", "cpu", "--json", "--forward-only")
     ran = harness("evaluate", tmp_path / "twice.py", *words, HARNESS_HOME=str(tmp_path / "home"))
     assert [row["status"] for row in ran.rows] == ["PASSED"], ran.out + ran.err
+
+
+def test_workers_hear_only_of_headers_that_are_there(runtime: RuntimeLibraries, tmp_path: Path) -> None:
+    """A worker may read what was there when it began; another process with this home may make headers any time."""
+    there = runtime.headers.rename(tmp_path / "later")
+    assert tools_for("cpu", tmp_path / "home").libraries.keys() == {"core", "torch"}
+    there.rename(runtime.headers)
+    assert tools_for("cpu", tmp_path / "home").libraries["headers"] == str(runtime.headers)
 
 
 def test_only_the_newest_runtime_keeps_its_headers(
