@@ -1,8 +1,9 @@
 """The default strategy: a pattern search around the best settings, with a learned filter.
 
 A pattern search moves from the best setting to a better neighbour, which differs in one parameter. A
-kernel's setting has some fifty neighbours, too many to measure all. A random forest, fitted to
-everything measured so far, predicts their costs, and the search measures the most promising one.
+kernel's setting has some fifty neighbours, too many to measure all. A Gaussian process, fitted to
+everything measured so far, says how much each is expected to gain, and the search measures the most
+promising one. In a small space every setting is a candidate.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from __future__ import annotations
 import math
 import random
 
-from harness.tuning.forest import Forest, Row
+from harness.tuning.gaussian_process import GaussianProcess, Row
 from harness.tuning.space import Point, Space
 from harness.tuning.strategies import Deck
 
 #: Settings drawn at random before the first prediction.
 INITIAL = 8
+#: Settings of a space in which all are candidates.
+SMALL = 1024
 #: Best settings whose neighbours are candidates.
 CENTRES = 4
 #: Settings drawn at random among the candidates, and neighbours of neighbours of the best setting.
 DRAWN, FURTHER = 16, 48
-#: Standard deviations by which a prediction counts as better than its mean.
-OPTIMISM = 0.5
 #: Share of settings that are measured at random, so that no region is ruled out by a wrong prediction.
-RANDOM_SHARE = 0.08
+RANDOM_SHARE = 0.05
 #: A failed setting counts as this many times as slow as the slowest one.
 FAILED_FACTOR = 2.0
 
@@ -42,7 +43,7 @@ class PatternSearch:
         self._deck = Deck(space, seed)
         self._seen: set[Point] = set()
         self._costs: dict[Point, float | None] = {}
-        self._forest: Forest | None = None
+        self._process = GaussianProcess(len(space.axes), seed)
         self._fitted = 0
         self._neighbours: dict[Point, list[Point]] = {}
 
@@ -69,17 +70,18 @@ class PatternSearch:
         return None
 
     def _most_promising(self) -> Point | None:
-        forest = self._fit()
+        self._fit()
         candidates = self._candidates()
-
-        def bound(point: Point) -> float:
-            found = forest.predict(self._row(point))
-            return found.mean - OPTIMISM * found.deviation
-
-        return min(candidates, key=bound, default=None)
+        if not candidates:
+            return None
+        gains = self._process.improvements([self._row(point) for point in candidates])
+        return candidates[max(range(len(gains)), key=gains.__getitem__)]
 
     def _candidates(self) -> list[Point]:
         """Returns settings near the best ones, and a few others; none that was asked or told."""
+        if self._space.size <= SMALL:
+            every = map(self._space.at, range(self._space.size))
+            return [point for point in every if point not in self._seen]
         measured = sorted((cost, at, point) for at, (point, cost) in enumerate(self._costs.items()) if cost is not None)
         found: dict[Point, None] = {}
         for _, _, centre in measured[:CENTRES]:
@@ -97,16 +99,14 @@ class PatternSearch:
             self._neighbours[point] = self._space.neighbours(point)
         return self._neighbours[point]
 
-    def _fit(self) -> Forest:
-        """Returns a forest that knows nearly all results; one more of many is not worth fitting it again."""
+    def _fit(self) -> None:
+        """Fits the process to nearly all results; one more of many is not worth fitting it again."""
         told = len(self._costs)
-        if self._forest is None or told >= self._fitted + 1 + self._fitted // 25:
+        if not self._fitted or told >= self._fitted + 1 + self._fitted // 25:
             slowest = max(cost for cost in self._costs.values() if cost is not None)
             costs = [FAILED_FACTOR * slowest if cost is None else cost for cost in self._costs.values()]
-            rows = [self._row(point) for point in self._costs]
-            self._forest = Forest(rows, [math.log(cost) for cost in costs], self._random.randrange(1 << 30))
+            self._process.fit([self._row(point) for point in self._costs], [math.log(cost) for cost in costs])
             self._fitted = told
-        return self._forest
 
     def _row(self, point: Point) -> Row:
         return tuple(float(rank[value]) for rank, value in zip(self._space.ranks, point, strict=True))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.tune_strategies import made_search
 from harness.errors import UsageError
-from harness.tuning.forest import Forest
+from harness.tuning.gaussian_process import GaussianProcess
 from harness.tuning.simulation import median_evaluations, replays
 from harness.tuning.space import Point, Space, listed_space
 from harness.tuning.strategies import STRATEGIES, Deck, make_strategy
@@ -112,19 +112,22 @@ def test_a_deck_draws_from_a_space_that_is_too_large_to_list() -> None:
     assert large.size == 1000**4
 
 
-def test_a_forest_learns_an_interaction_and_is_less_sure_where_it_saw_little() -> None:
+def test_a_process_expects_more_where_an_interaction_is_good_and_nothing_where_all_is_known() -> None:
+    """The least target is where the first two features add up to 5."""
     draw = random.Random(0)
-    rows = [(float(draw.randrange(6)), float(draw.randrange(6)), float(draw.randrange(6))) for _ in range(120)]
+    rows = [tuple(float(draw.randrange(6)) for _ in range(3)) for _ in range(40)]
+    process = GaussianProcess(3, seed=0)
+    process.fit(rows, [abs(row[0] + row[1] - 5) for row in rows])
+    good, bad = process.improvements([(1.0, 4.0, 2.5), (5.0, 5.0, 2.5)])
+    assert good > 10 * bad
 
-    def target(row: tuple[float, ...]) -> float:
-        return row[0] * (1 if row[1] > 2 else -1)
 
-    forest = Forest(rows, [target(row) for row in rows], seed=0)
-    new = [(float(a), float(b), 3.0) for a in range(6) for b in range(6)]
-    errors = [abs(forest.predict(row).mean - target(row)) for row in new]
-    assert sum(errors) / len(errors) < 0.5
-    assert Forest([(1.0,)], [5.0], seed=0).predict((9.0,)) == (5.0, 0.0)
-    assert Forest([(1.0,)] * 9, [5.0] * 9, seed=0).predict((9.0,)) == (5.0, 0.0)
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_process_copes_with_results_that_are_all_the_same(count: int) -> None:
+    process = GaussianProcess(1, seed=0)
+    process.fit([(1.0,)] * count, [5.0] * count)
+    (gain,) = process.improvements([(9.0,)])
+    assert 0 < gain < 1
 
 
 def test_the_default_strategy_arrives_within_a_tenth_of_the_made_space() -> None:
