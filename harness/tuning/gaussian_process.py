@@ -63,17 +63,25 @@ class GaussianProcess:
         self._shares = torch.softmax(fits[best], 0)
         self._factors, self._weights = factors[best], weights[best]
 
+    def means(self, rows: Sequence[Row]) -> list[float]:
+        """Returns the target that is expected of each row."""
+        _, means = self._predicted(rows)
+        return [float(one) for one in self._mean + self._spread * (self._shares[:, None] * means).sum(0)]
+
     def improvements(self, rows: Sequence[Row]) -> list[float]:
         """Returns by how much each row is expected to be below the least target, in their standard deviations."""
-        new = _tensor(rows)
-        across = _kernel(new, self._rows, self._lengths[:KEPT])
-        means = (across @ self._weights)[..., 0]
+        across, means = self._predicted(rows)
         halves = torch.linalg.solve_triangular(self._factors, across.transpose(1, 2), upper=False)
         deviations = (1 - halves.square().sum(1)).clamp_min(1e-12).sqrt()
         ahead = (self._least - means) / deviations
         density = torch.exp(-0.5 * ahead.square()) / math.sqrt(2 * math.pi)
         found = deviations * (ahead * torch.special.ndtr(ahead) + density)
         return [float(one) for one in (self._shares[:, None] * found).sum(0)]
+
+    def _predicted(self, rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the covariances with the results, and the scaled means by sample and row."""
+        across = _kernel(_tensor(rows), self._rows, self._lengths[:KEPT])
+        return across, (across @ self._weights)[..., 0]
 
 
 def _kernel(rows: torch.Tensor, others: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -41,7 +41,7 @@ class PatternSearch:
         self._space = space
         self._random = random.Random(seed)
         self._deck = Deck(space, seed)
-        self._seen: set[Point] = set()
+        self._seen: dict[Point, None] = {}
         self._costs: dict[Point, float | None] = {}
         self._process = GaussianProcess(len(space.axes), seed)
         self._fitted = 0
@@ -49,7 +49,7 @@ class PatternSearch:
 
     def tell(self, point: Point, cost: float | None) -> None:
         """Adds a result."""
-        self._seen.add(point)
+        self._seen[point] = None
         self._costs[point] = cost
 
     def ask(self) -> Point | None:
@@ -60,7 +60,7 @@ class PatternSearch:
             point = self._most_promising()
         point = point or self._at_random()
         if point is not None:
-            self._seen.add(point)
+            self._seen[point] = None
         return point
 
     def _at_random(self) -> Point | None:
@@ -100,13 +100,21 @@ class PatternSearch:
         return self._neighbours[point]
 
     def _fit(self) -> None:
-        """Fits the process to nearly all results; one more of many is not worth fitting it again."""
-        told = len(self._costs)
-        if not self._fitted or told >= self._fitted + 1 + self._fitted // 25:
-            slowest = max(cost for cost in self._costs.values() if cost is not None)
-            costs = [FAILED_FACTOR * slowest if cost is None else cost for cost in self._costs.values()]
-            self._process.fit([self._row(point) for point in self._costs], [math.log(cost) for cost in costs])
-            self._fitted = told
+        """Fits the process to nearly all settings; one more of many is not worth fitting it again.
+
+        A setting whose result is not there yet counts with what is predicted for it ("Kriging believer": Ginsbourger,
+        Le Riche and Carraro, 2010). So the next one is not chosen for what that one will tell.
+        """
+        if self._fitted and len(self._seen) < self._fitted + 1 + self._fitted // 25:
+            return
+        known = [cost for cost in self._costs.values() if cost is not None]
+        failed = FAILED_FACTOR * max(known)
+        costs = {point: failed if cost is None else cost for point, cost in self._costs.items()}
+        rows, targets = [self._row(point) for point in costs], [math.log(cost) for cost in costs.values()]
+        self._process.fit(rows, targets)
+        if coming := [self._row(point) for point in self._seen if point not in costs]:
+            self._process.fit([*rows, *coming], [*targets, *self._process.means(coming)])
+        self._fitted = len(self._seen)
 
     def _row(self, point: Point) -> Row:
         return tuple(float(rank[value]) for rank, value in zip(self._space.ranks, point, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,15 @@ from harness.tuning.known import known_points
 from harness.tuning.results import Trial
 from harness.tuning.search import Limits, Question, Search
 from harness.tuning.space import Point
-from harness.tuning.strategies import make_strategy
+from harness.tuning.strategies import UNLEARNED, make_strategy
 from harness.tuning.template import Searched
 
 #: Trials of the short run that each setting gets on a GPU before the finals.
 SHORT_TRIALS = 1
 #: An exhaustive search of more settings needs a budget.
 MOST_EXHAUSTIVE = 100_000
+#: A strategy that learns chooses one setting ahead for so many of its budget.
+BUDGET_PER_AHEAD = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +119,18 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
             known = known_points(store, searched, evaluator.device)
         starts = [*searched.first_points(), *known.older]
         search = Search(searched, strategy, order.limits, began_at, starts=starts, known=known.answered)
-        search.run(evaluator, order.question, add)
+        search.run(evaluator, order.question, add, _ahead(order))
         progress.is_out_of_time, progress.same = search.is_out_of_time, search.same
     if progress.device != "cpu":
         progress.decision = _finals(searched, order, progress.trials)
     progress.is_finished = True
+
+
+def _ahead(order: Order) -> int | None:
+    """Returns how many settings to choose ahead: few if a strategy that learns has few to learn from."""
+    if order.limits.budget is None or order.strategy in UNLEARNED:
+        return None
+    return min(order.limits.budget // BUDGET_PER_AHEAD, os.cpu_count() or 1)
 
 
 def _finals(searched: Searched, order: Order, trials: Sequence[Trial]) -> Decision | None:

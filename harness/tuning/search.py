@@ -115,19 +115,23 @@ class Search:
         self.cases: tuple[str, ...] = ()
         self.is_out_of_time = False
 
-    def run(self, judge: Judge, question: Question, on_trial: Callable[[Trial], None]) -> None:
+    def run(
+        self, judge: Judge, question: Question, on_trial: Callable[[Trial], None], ahead: int | None = None
+    ) -> None:
         """Judges settings until the strategy has no more or a limit is reached.
 
         Args:
             judge: Judges the settings.
             question: What they are judged on.
             on_trial: Called with each result.
+            ahead: Settings that the strategy chooses before it knows the result of the one before
+                them; None for as many as keep all processors building.
 
         Raises:
             HarnessError: The problem does not run or lacks a case, or the judge has ended.
         """
         entries = (question.entry(self._searched, point, body) for point, body in self._asks(on_trial))
-        for answer in judge.stream(entries):
+        for answer in judge.stream(entries, ahead):
             if answer.error is not None:
                 raise answer.error
             on_trial(self._told(answer.entry.tag, answer.records))

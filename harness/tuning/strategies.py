@@ -98,6 +98,8 @@ class RandomSearch:
 
 DEFAULT = "pattern"
 STRATEGIES = (DEFAULT, "random", "exhaustive", "tpe", "cmaes")
+#: Those that learn nothing from results.
+UNLEARNED = ("random", "exhaustive")
 
 
 def make_strategy(name: str, space: Space, seed: int) -> Strategy:

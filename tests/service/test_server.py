@@ -23,7 +23,7 @@ from tests.conftest import Ran
 from tests.service.servers import LIMIT_S, Running, serving
 from tests.service.test_async_evaluator import SPINNING, fenced
 
-ONE, OTHER = "token-of-one-1234567", "token-of-other-12345"
+ONE, OTHER, THIRD = "token-of-one-1234567", "token-of-other-12345", "token-of-third-1234"
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(home: Path, root: Path) -> Iterator[Running]:
-    """A server with two clients, which takes problems and four open evaluations of each client."""
+    """A server with three clients, which takes problems and four open evaluations of each client."""
     tokens = root / "tokens.txt"
-    tokens.write_text(f"one {ONE}\n\nother {OTHER}\n")
+    tokens.write_text(f"one {ONE}\n\nother {OTHER}\nthird {THIRD}\n")
     tokens.chmod(0o600)
     options = ("--token-file", tokens, "--quota", "4", "--accept-problems", "--root", root, "--timeout", "600")
     with serving(home, *options) as running:
@@ -180,6 +180,8 @@ def test_without_a_token_only_health_and_the_description_are_shown(server: Runni
 
 
 def test_a_client_over_its_quota_waits_and_others_do_not(server: Running) -> None:
+    refused = r'^harness_refused_total{code="429"} (\d+)$'
+    before = re.search(refused, server.ask("GET", "/metrics", token=ONE)[1], re.MULTILINE)
     full = [asked(SPINNING + f"# quota {number}\n", deadline_s=600) for number in range(4)]
     sent = server.ask("POST", "/evaluations", full, token=OTHER)[1]
     code, refusal, headers = server.ask("POST", "/evaluations", [asked(HONEST + "# 5\n")], token=OTHER)
@@ -201,11 +203,13 @@ def test_a_client_over_its_quota_waits_and_others_do_not(server: Running) -> Non
     cancelled = re.search(r'^harness_evaluations{state="cancelled"} (\d+)$', text, re.MULTILINE)
     assert cancelled is not None
     assert int(cancelled[1]) >= 4  # other tests' servers have used the home
-    assert 'harness_refused_total{code="429"} 1\n' in text
+    after = re.search(refused, text, re.MULTILINE)
+    assert after is not None
+    assert int(after[1]) == (int(before[1]) if before else 0) + 1
 
 
 def test_the_client_waits_asks_again_and_gives_up_in_time(server: Running) -> None:
-    client = Client(server.url, ONE)
+    client = Client(server.url, THIRD)  # what it gives up stays open for a second, and counts for its quota
     assert client.evaluate(asked(HONEST)).records[0]["status"] == "PASSED"
     wanted = [asked(HONEST + f"# client {number}\n") for number in range(3)]
     assert all(one.has_passed for one in client.stream(wanted))

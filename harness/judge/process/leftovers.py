@@ -80,10 +80,12 @@ def _of_threads(process: int, name: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    """Read a short file of the kernel's."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Read a file of the kernel's, which gives a page at a time, such as the first 500 of many children."""
+    descriptor, found = os.open(path, os.O_RDONLY), b""
     try:
-        return os.read(descriptor, 1 << 16).decode(errors="replace")
+        while part := os.read(descriptor, 1 << 16):
+            found += part
+        return found.decode(errors="replace")
     finally:
         os.close(descriptor)
 
