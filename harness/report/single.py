@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.errors import SolutionError
-from harness.project.cases import CUSTOM_CASE
+from harness.errors import ProblemError, SolutionError
+from harness.project.cases import CUSTOM_CASE, SMALL_CASE
+from harness.project.problems import read_problem
 from harness.project.solutions import read_solution
 from harness.records.baselines import EAGER
 from harness.records.record import EvaluationRecord, TensorReport, own_share_text
@@ -70,7 +71,7 @@ def repeat_commands(record: EvaluationRecord) -> Iterator[str]:
     if record.case == CUSTOM_CASE:
         for setting in record.settings or [f"{name}={value!r}" for name, value in record.constants.items()]:
             words += ["--set", setting]
-    else:
+    elif not _is_made(record):  # the harness makes that case again
         words += ["--case", record.case]
     config = RunConfig.of(record)
     if config.forward_only and not config.preset:
@@ -97,6 +98,16 @@ def repeat_commands(record: EvaluationRecord) -> Iterator[str]:
         if seconds is not None:
             words += [option, f"{seconds:g}"]
     yield shlex.join([*words, "--fresh"])
+
+
+def _is_made(record: EvaluationRecord) -> bool:
+    """Returns whether the harness made the case of a problem that declares none, because its own is too large."""
+    if record.case != SMALL_CASE:
+        return False
+    try:
+        return SMALL_CASE not in read_problem(Path(record.problem_path)).cases
+    except ProblemError:
+        return False
 
 
 def _has_judged_text(record: EvaluationRecord) -> bool:

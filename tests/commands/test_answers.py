@@ -123,13 +123,15 @@ def test_a_failure_names_what_the_user_has(harness: Callable[..., Any], tmp_path
     (answers / "a_sample_2.md").write_text("I cannot do that.")
     place = {"cwd": tmp_path, "HARNESS_HOME": str(own_home)}
     ran = harness("evaluate", "--answers", "answers", "--problem", "problem.py", "--device", "cpu", **place)
-    told = ran.out.split("\n\n")
-    assert "  at answers/a_sample_0.py:3\nline 3: error: " in told[1]
-    assert "  from answers/a_sample_1.md, lines 3-6 of the answer\nline 3: error: " in told[2]
-    assert "  from answers/a_sample_2.md, which has no complete code\n" in told[3]
+    # Candidates whose builds are ready go first, so their order may differ.
+    told = {text.split()[0]: text for text in ran.out.split("\n\n")[1:4]}
+    assert "  at answers/a_sample_0.py:3\nline 3: error: " in told["answers/problem/sample_0"]
+    fenced = told["answers/problem/sample_1"]
+    assert "  from answers/a_sample_1.md, lines 3-6 of the answer\nline 3: error: " in fenced
+    assert "  from answers/a_sample_2.md, which has no complete code\n" in told["answers/problem/sample_2"]
     assert "harness-answers" not in ran.out
 
-    name = told[2].split()[-1]
+    name = fenced.split()[-1]
     shown = harness("show", name, **place).out
     assert "solution answers/a_sample_1.md, lines 3-6 of the answer (" in shown
     first, second = [line.strip() for line in shown.splitlines() if line.startswith("  python -m harness")]
@@ -262,6 +264,10 @@ def test_sizes_stay_round_for_kernelbench_and_a_failure_shows_them(harness: Call
     ran = harness(*command)
     assert ran.code == 1
     assert "  in a smaller case: batch_size=" in ran.out
+    shown = harness("show", ran.out.partition("harness show ")[2].split()[0]).out
+    (repeated,) = [line for line in shown.splitlines() if line.startswith("  python -m harness evaluate")]
+    (again,) = harness(*shlex.split(repeated)[3:], "--json").rows
+    assert (again["status"], again["case"]) == ("WRONG_OUTPUT", "small")
     (row,) = harness(*command, "--preset", "kernelbench", "--json").rows
     assert row["kernelbench"]["correct"] is True
     assert all(size & (size - 1) == 0 for size in row["constants"].values())

@@ -23,7 +23,7 @@ from harness.records.identity import identity
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.records.rules import Mode, weakened
 from harness.records.run_config import DEFAULT_BUILD_TIMEOUT_S, DEFAULT_TIMEOUT_S, RunConfig, of_the_verdict
-from harness.report.single import repeat_command
+from harness.report.single import repeat_commands
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 CANDIDATE = Candidate(
@@ -177,7 +177,7 @@ def test_rules_of_an_old_record_that_enforced_more_are_not_weakened() -> None:
 
 
 def test_the_command_that_repeats_a_record_says_all_that_the_user_chose() -> None:
-    words = repeat_command(replace(RECORD, policy=RunConfig(**ALL).to_policy("cuda:0")))
+    *_, words = repeat_commands(replace(RECORD, policy=RunConfig(**ALL).to_policy("cuda:0")))
     told = (
         "--no-timing --require-confinement --precision relaxed --preset kernelbench "
         "--tf32 forbid --compat --check --arch sm_90 "
@@ -185,7 +185,9 @@ def test_the_command_that_repeats_a_record_says_all_that_the_user_chose() -> Non
         "--timeout 7.5 --build-timeout 90 --fresh"
     )
     assert words.endswith(told)
-    assert repeat_command(RECORD).endswith("--device cuda:0 --seed 5eed --case odd --fresh")
+    first, second = repeat_commands(RECORD)
+    assert first == "python -m harness show  --source > judged.py"  # the file is not there
+    assert second.endswith("--device cuda:0 --seed 5eed --case odd --fresh")
 
 
 def test_a_verdict_depends_on_neither_trials_nor_speed() -> None:
