@@ -86,8 +86,8 @@ class GaussianProcess:
 
 def _kernel(rows: torch.Tensor, others: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """Returns the Matérn covariances with smoothness 5/2, shape (samples, rows, others)."""
-    apart = (rows[None, :, None] - others[None, None]) / lengths[:, None, None]
-    distance = math.sqrt(5) * apart.square().sum(-1).sqrt()
+    first, second = (one[None] / lengths[:, None] for one in (rows, others))
+    distance = math.sqrt(5) * torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist")
     return (1 + distance + distance.square() / 3) * torch.exp(-distance)
 
 

@@ -17,6 +17,8 @@ from harness.tuning.strategies import Deck
 
 #: Settings drawn at random before the first prediction.
 INITIAL = 8
+#: The best results to which the process is fitted; its memory and time grow with their square and cube.
+MOST_FITTED = 512
 #: Settings of a space in which all are candidates.
 SMALL = 1024
 #: Best settings whose neighbours are candidates.
@@ -110,7 +112,8 @@ class PatternSearch:
         known = [cost for cost in self._costs.values() if cost is not None]
         failed = FAILED_FACTOR * max(known)
         costs = {point: failed if cost is None else cost for point, cost in self._costs.items()}
-        rows, targets = [self._row(point) for point in costs], [math.log(cost) for cost in costs.values()]
+        best = sorted(costs, key=costs.__getitem__)[:MOST_FITTED]
+        rows, targets = [self._row(point) for point in best], [math.log(costs[point]) for point in best]
         self._process.fit(rows, targets)
         if coming := [self._row(point) for point in self._seen if point not in costs]:
             self._process.fit([*rows, *coming], [*targets, *self._process.means(coming)])

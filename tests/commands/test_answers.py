@@ -240,7 +240,7 @@ def get_init_inputs():
     ("given", "status", "words"),
     [
         ("16384", "PASSED", ""),  # a copy of the problem's, which follows the case
-        ("7", "LOAD_ERROR", "ModelNew was made with the solution's own get_init_inputs()"),
+        ("7", "LOAD_ERROR", "The solution's own get_init_inputs() must follow the problem's constants."),
     ],
 )
 def test_a_copy_of_get_init_inputs_follows_the_sizes(

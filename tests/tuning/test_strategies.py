@@ -130,6 +130,13 @@ def test_a_process_copes_with_results_that_are_all_the_same(count: int) -> None:
     assert 0 < gain < 1
 
 
+def test_the_default_strategy_arrives_where_it_may_fit_only_the_best_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.tuning.pattern.MOST_FITTED", 12)
+    recorded = made_search()
+    found = replays(recorded, "pattern", len(recorded.trials) // 10, range(4))
+    assert all(one.lead is not None and one.lead < 1.03 for one in found)
+
+
 def test_the_default_strategy_arrives_within_a_tenth_of_the_made_space() -> None:
     recorded = made_search()
     size = len(recorded.trials)

@@ -165,7 +165,9 @@ class CandidateWorker:
         try:
             return match_state(state, reply.state, self._loaded.parameter_map)
         except MatchError as error:
-            own = " ModelNew was made with the solution's own get_init_inputs()." if command.own_args else ""
+            own = (
+                " The solution's own get_init_inputs() must follow the problem's constants." if command.own_args else ""
+            )
             raise UnmatchedState(Status.LOAD_ERROR, f"{error}{own}") from None
 
     def _check_machine(self, stop: CandidateStopped) -> None:
