@@ -190,7 +190,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory, harness: Callable[..., Any]) 
             text = SOLUTION.replace("{init}", layers.init).replace("{forward}", twin.forward)
             (folder / f"{twin.name}.py").write_text(text)
         paths = [folder / f"{twin.name}.py" for twin in same]
-        ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--json")
+        # Where an error is small beside its budget, as that of the gradient's tanh form, draws decide its verdict.
+        ran = harness("evaluate", *paths, "--problem", problem, "--device", "cpu", "--seed", "3" * 32, "--json")
         return dict(zip((twin.name for twin in same), ran.rows, strict=True))
 
     with ThreadPoolExecutor(2) as pool:
