@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "cuemu/small_float_bits.h"
 #include "worker.h"
@@ -95,6 +96,66 @@ int sum_place(int n, unsigned lane, int i) {
   return row * n + i / 4 * 8 + static_cast<int>(lane) % 4 * 2 + i % 2;
 }
 
+// Computes sums += left x right, both stored by rows, each sum in the order of the depth. The sums of two rows and of two
+// vectors' columns stay in registers meanwhile; n is a multiple of eight.
+template <typename Number>
+void add_products(int n, int k, const Number* left, const Number* right, Number* sums) {
+  typedef Number Vector __attribute__((vector_size(16)));
+  constexpr int kColumns = 16 / sizeof(Number);
+  const auto load = [](const Number* from) {
+    Vector values;
+    std::memcpy(&values, from, sizeof values);
+    return values;
+  };
+  for (int row = 0; row < kRows; row += 2) {
+    const Number* const upper = left + row * k;
+    for (int column = 0; column < n; column += 2 * kColumns) {
+      Number* const above = sums + row * n + column;
+      Number* const below = above + n;
+      Vector first = load(above), second = load(above + kColumns), third = load(below), fourth = load(below + kColumns);
+      for (int depth = 0; depth < k; ++depth) {
+        const Vector near = load(right + depth * n + column), far = load(right + depth * n + column + kColumns);
+        first += upper[depth] * near;
+        second += upper[depth] * far;
+        third += upper[k + depth] * near;
+        fourth += upper[k + depth] * far;
+      }
+      std::memcpy(above, &first, sizeof first);
+      std::memcpy(above + kColumns, &second, sizeof second);
+      std::memcpy(below, &third, sizeof third);
+      std::memcpy(below + kColumns, &fourth, sizeof fourth);
+    }
+  }
+}
+
+// Two sums as registers hold them: floats, or integers of 32 bits.
+template <typename Number>
+void take_pair(Number* pair, const char* from) {
+  std::conditional_t<std::is_same_v<Number, float>, float, std::int32_t> held[2];
+  std::memcpy(held, from, sizeof held);
+  pair[0] = held[0];
+  pair[1] = held[1];
+}
+
+template <typename Number, bool saturates>
+void give_pair(const Number* pair, char* to) {
+  if constexpr (std::is_same_v<Number, float>) {
+    std::memcpy(to, pair, 2 * sizeof(float));
+  } else {
+    std::uint32_t held[2];
+    for (int i = 0; i < 2; ++i) {
+      held[i] = static_cast<std::uint32_t>(saturates ? std::clamp<std::int64_t>(pair[i], INT32_MIN, INT32_MAX) : pair[i]);
+    }
+    std::memcpy(to, held, sizeof held);
+  }
+}
+
+template <typename Number>
+void give_halves(const Number* pair, char* to) {
+  const unsigned short held[2] = {HalfBits::narrow(static_cast<float>(pair[0])), HalfBits::narrow(static_cast<float>(pair[1]))};
+  std::memcpy(to, held, sizeof held);
+}
+
 template <typename Number>
 void multiply(const SharedArena& arena, unsigned warp, const WarpgroupProduct* const (&lanes)[kLanes]) {
   const WarpgroupProduct& one = *lanes[0];
@@ -103,7 +164,6 @@ void multiply(const SharedArena& arena, unsigned warp, const WarpgroupProduct* c
   Number* const left = memory.get();
   Number* const right = left + kRows * kMostDepth;
   Number* const sums = right + kMostDepth * kMostColumns;
-  const int held = one.n / 2;  // sums of a lane
   if (one.left_registers == nullptr) {
     read(arena, one, true, static_cast<int>(warp % 4) * kRows, kRows, left, one.k, 1);
   } else {
@@ -121,44 +181,21 @@ void multiply(const SharedArena& arena, unsigned warp, const WarpgroupProduct* c
   if (one.negates_left != one.negates_right) {
     for (int i = 0; i < kRows * one.k; ++i) left[i] = -left[i];
   }
-  const auto register_of = [&](unsigned lane, int i) {
-    return static_cast<char*>(lanes[lane]->sums) + i * bytes_of(one.sum);
+  // Two sums of a lane that lie side by side in the matrix, too, and their registers.
+  const auto each_pair = [&](auto visit) {
+    const int bytes = bytes_of(one.sum);
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+      char* const registers = static_cast<char*>(lanes[lane]->sums);
+      for (int i = 0; i < one.n / 2; i += 2) visit(sums + sum_place(one.n, lane, i), registers + i * bytes);
+    }
   };
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    for (int i = 0; i < held; ++i) {
-      Number& sum = sums[sum_place(one.n, lane, i)];
-      if (!one.keeps) sum = 0;
-      else if constexpr (std::is_same_v<Number, float>) {
-        if (one.sum == Element::half) decode(Element::half, register_of(lane, i), 1, &sum, 1);
-        else std::memcpy(&sum, register_of(lane, i), sizeof sum);
-      } else {
-        std::int32_t value;
-        std::memcpy(&value, register_of(lane, i), sizeof value);
-        sum = value;
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    Number* __restrict const target = sums + row * one.n;
-    for (int depth = 0; depth < one.k; ++depth) {
-      const Number factor = left[row * one.k + depth];
-      const Number* __restrict const line = right + depth * one.n;
-      for (int column = 0; column < one.n; ++column) target[column] += factor * line[column];
-    }
-  }
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    for (int i = 0; i < held; ++i) {
-      const Number sum = sums[sum_place(one.n, lane, i)];
-      if constexpr (std::is_same_v<Number, float>) {
-        const unsigned short half = HalfBits::narrow(sum);
-        if (one.sum == Element::half) std::memcpy(register_of(lane, i), &half, sizeof half);
-        else std::memcpy(register_of(lane, i), &sum, sizeof sum);
-      } else {
-        const auto value = static_cast<std::uint32_t>(one.saturates ? std::clamp<std::int64_t>(sum, INT32_MIN, INT32_MAX) : sum);
-        std::memcpy(register_of(lane, i), &value, sizeof value);
-      }
-    }
-  }
+  if (!one.keeps) std::fill_n(sums, kRows * one.n, Number());
+  else if (one.sum == Element::half) each_pair([](Number* pair, const char* from) { decode(Element::half, from, 2, pair, 1); });
+  else each_pair(take_pair<Number>);
+  add_products(one.n, one.k, left, right, sums);
+  if (one.sum == Element::half) each_pair(give_halves<Number>);
+  else if (one.saturates) each_pair(give_pair<Number, true>);
+  else each_pair(give_pair<Number, false>);
 }
 
 bool alike(const WarpgroupProduct& one, const WarpgroupProduct& other) {
