@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.aten.operators import IDLE
 from harness.emulator.architectures import ARCHITECTURES
@@ -18,10 +18,26 @@ if TYPE_CHECKING:
 
 ThreadOrder = Literal["forward", "reverse", "random"]
 
-#: The fills of new memory in checked launches, in turns. NaN survives most arithmetic. A large
-#: number of each sign (2.6e36 as float, 65,376 as half) shows where code drops NaN, as in a maximum
-#: or a minimum. None of them is -1, which programs do store.
-POISONS = (0xFFF7, 0x7BFB, 0xFBFB)
+
+class Fill(NamedTuple):
+    """Two bytes each, the low one first, that fill memory.
+
+    Attributes:
+        memory: For new memory.
+        zones: For the zones before and behind it.
+    """
+
+    memory: int
+    zones: int
+
+
+#: The fills of checked launches, in turns. NaN survives most arithmetic. A large number of each sign
+#: (2.6e36 as float, 65,376 as half) shows where code drops NaN, as in a maximum or a minimum. None of
+#: them is -1, which programs do store. In a zone 0xFFF5 is NaN; a sum leaves a trace in 0.74 (1.8 as
+#: half) alone.
+CHECKED_FILLS = (Fill(0xFFF7, 0x3F3D), Fill(0x7BFB, 0xFFF5), Fill(0xFBFB, 0x7BF9))
+#: The fills of other launches: also zero, which is least for an unsigned minimum.
+FILLS = (*CHECKED_FILLS, Fill(0, 0x3F3D))
 _ORDERS: dict[str, int] = {"forward": 0, "reverse": 1, "random": 2}
 
 
@@ -29,7 +45,7 @@ class EmulatorSession:
     """The runtime in the process that runs a solution.
 
     Loading it makes its symbols visible to every extension loaded later. It also makes torch fill
-    new memory with NaN and guard it on both sides. Load it before the first tensor of the solution.
+    new memory and guard it on both sides. Load it before the first tensor of the solution.
     From then on the runtime counts torch's operators that compute something.
 
     Args:
@@ -52,7 +68,7 @@ class EmulatorSession:
             ) from error
         self._core.cuemu_set_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
         self._core.cuemu_set_order.restype = None
-        self._core.cuemu_set_checking.argtypes = [ctypes.c_int, ctypes.c_uint]
+        self._core.cuemu_set_checking.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint]
         self._core.cuemu_set_checking.restype = None
         self._core.cuemu_set_limits.argtypes = [ctypes.c_int] * 3
         self._core.cuemu_set_limits.restype = None
@@ -89,14 +105,14 @@ class EmulatorSession:
             raise ValueError(f"the thread order must be one of {', '.join(_ORDERS)}; got {order!r}")
         self._core.cuemu_set_order(_ORDERS[order], seed % 2**64)
 
-    def set_checking(self, is_on: bool, poison: int = POISONS[0]) -> None:
+    def set_checking(self, is_on: bool, fill: Fill = FILLS[0]) -> None:
         """Switches the checking of later launches, for kernels that were built to be checked.
 
         Args:
             is_on: Whether launches are checked.
-            poison: Two bytes that fill new memory, the low one first.
+            fill: What fills memory from now on.
         """
-        self._core.cuemu_set_checking(int(is_on), poison)
+        self._core.cuemu_set_checking(int(is_on), *fill)
 
     def set_architecture(self, name: str) -> None:
         """Sets the limits of later launches and the device's properties.

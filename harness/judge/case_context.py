@@ -41,7 +41,7 @@ class CaseContext:
         faults: Collects the faults that the emulator reports.
         gauges_at_need: Whether eager's errors are measured only if an error exceeds the least
             budget (see ``Comparison``).
-        is_same_in_eval: Whether the reference returns the same bits in evaluation mode.
+        unsupported: Situations that the reference does not support.
     """
 
     exchange: Exchange
@@ -58,7 +58,7 @@ class CaseContext:
     is_relaxed: bool = False
     faults: Faults = field(default_factory=Faults)
     gauges_at_need: bool = False
-    is_same_in_eval: bool = False
+    unsupported: frozenset[str] = frozenset()
 
 
 def forward_command(
@@ -90,6 +90,7 @@ def forward_command(
         calls=usage.calls,
         aside_calls=usage.aside_calls,
         ways=usage.ways,
+        reorders=usage.reorders,
     )
 
 

@@ -108,6 +108,7 @@ class Forward:
             one.
         aside_calls: The number of calls of the instance that ``aside`` names.
         ways: The ways in which the worker calls the instance.
+        reorders: Whether elements of the inputs may change places for calls that nobody compares.
     """
 
     inputs: tuple[Value, ...]
@@ -122,6 +123,7 @@ class Forward:
     calls: int = 1
     aside_calls: int = 1
     ways: tuple[str, ...] = ()
+    reorders: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Backward:
         twice: Whether the graph is differentiated twice. The second time the gradients go into the
             leaves' ``.grad``, on top of the first ones. The worker copies half of each sum.
         is_gapped: Whether the rows of each cotangent lie apart in memory (see
-            ``worker.calling.with_gaps``).
+            ``wire.variations.with_gaps``).
         alone: The position of the only output that has a cotangent; None if all have one. A leaf
             that this output does not reach then has a gradient of zeros.
     """

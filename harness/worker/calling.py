@@ -14,16 +14,12 @@ from torch.utils.dlpack import from_dlpack
 from harness.wire.arena import order_of
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, Forward
 from harness.wire.structure import tensors_of
+from harness.wire.variations import MOST_COPIED, can_reorder, longest_axis, reversed_input
 from harness.worker.limits import release_reserve
 
 _SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
 #: The most elements of a tensor that ``partly_changed`` moves.
 MOST_EXCHANGED = 1 << 16
-#: The most elements of a tensor that a call gets as a copy of its own.
-MOST_COPIED = 1 << 24
-#: Elements between two rows of a cotangent ``with_gaps``; kernels that load 16 bytes at a time
-#: still can.
-GAP = 64
 
 
 def called(command: Forward, model: torch.nn.Module, arguments: list[Any], *, is_copy: bool) -> Any:
@@ -204,22 +200,6 @@ def _is_set(gradient: torch.Tensor) -> bool:
     return bool(values.ne(0).any())
 
 
-def reversed_input(value: Any) -> Any:
-    """Returns a tensor with its elements reversed, as a new leaf, and anything else unchanged.
-
-    Integers and truth values only swap samples (dimension 0), so that indices stay within the
-    bounds of what they select from. A rising row of integers may hold offsets, which mean nothing
-    in another order: the function leaves it as it is.
-    """
-    if not isinstance(value, torch.Tensor) or value.dim() == 0:
-        return value
-    if value.is_floating_point():
-        return value.detach().flip(tuple(range(value.dim()))).requires_grad_(value.requires_grad)
-    if value.is_complex() or (value.dim() == 1 and bool((value[1:] >= value[:-1]).all())):
-        return value
-    return value.flip(0)
-
-
 @contextlib.contextmanager
 def reversed_in_place(arguments: Iterable[Any]) -> Iterator[None]:
     """Reverses tensors where they lie (see ``reversed_input``) for the length of a block, without a new version."""
@@ -240,7 +220,7 @@ def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
 
     About an eighth of a tensor's elements change places, ``MOST_EXCHANGED`` at most. So those that a
     candidate compares with its last call's may well be the same, although others differ. Integers
-    and truth values exchange samples, as in ``reversed_input``.
+    and truth values exchange slices, as in ``reversed_input``.
 
     Args:
         tensors: The tensors to change in place, without a new version.
@@ -248,7 +228,9 @@ def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
     """
     generator = torch.Generator().manual_seed(seed)
     before: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-    for tensor in filter(_can_exchange, tensors):
+    for tensor in tensors:
+        if not can_reorder(tensor) or order_of(tensor) is None:
+            continue
         rows = _rows(tensor.data)
         count = min(max(2, len(rows) // 8), MOST_EXCHANGED * len(rows) // rows.numel())
         drawn = torch.randint(len(rows), (count,), generator=generator)
@@ -262,17 +244,10 @@ def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
             rows[places] = values
 
 
-def _can_exchange(value: Any) -> bool:
-    """Returns whether the order of a tensor's elements or samples may change (see ``reversed_input``)."""
-    if not isinstance(value, torch.Tensor) or value.numel() < 2 or value.is_complex() or order_of(value) is None:
-        return False
-    return value.is_floating_point() or value.dim() > 1 or not bool((value[1:] >= value[:-1]).all())
-
-
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a dense tensor's elements as they lie in memory, or its samples if it is not floating."""
+    """Returns a dense tensor's elements as they lie in memory, or its longest slices if it is not floating."""
     if not tensor.is_floating_point():
-        return tensor
+        return tensor.movedim(longest_axis(tensor), 0)
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
@@ -287,18 +262,6 @@ def _differentiable(
 def _can_double(gradient: torch.Tensor) -> bool:
     """Returns whether a sum of two such gradients stays in their dtype's range, and memory can hold one more."""
     return gradient.dtype != torch.float16 and gradient.numel() <= MOST_COPIED
-
-
-def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:
-    """Returns a cotangent whose rows lie apart in memory, as the backward of ``torch.cat`` gives it.
-
-    Rows are along the last dimension. Between them there is NaN.
-    """
-    if cotangent.dim() < 2 or not cotangent.is_floating_point() or cotangent.numel() > MOST_COPIED:
-        return cotangent
-    width = cotangent.shape[-1]
-    around = cotangent.new_full((*cotangent.shape[:-1], width + GAP), float("nan"))
-    return around[..., :width].copy_(cotangent)
 
 
 def _batch(arguments: Sequence[Any]) -> int:

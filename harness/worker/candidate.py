@@ -15,6 +15,7 @@ from harness.wire.replies import OutputTensor
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
+from harness.wire.variations import reversed_input, with_gaps
 from harness.worker import calling, clock
 from harness.worker.calling import (
     PassedOn,
@@ -24,8 +25,6 @@ from harness.worker.calling import (
     kept,
     partly_changed,
     reversed_in_place,
-    reversed_input,
-    with_gaps,
 )
 from harness.worker.construction import generators
 from harness.worker.tally import BACKWARD, FORWARD
@@ -102,7 +101,8 @@ class Instance:
         if not changes_inputs:
             yield
             return
-        changed = [*self._arguments, *(self._called.parameters() if call == 0 else ())]
+        inputs = self._arguments if self._command.reorders else []
+        changed = [*inputs, *(self._called.parameters() if call == 0 else ())]
         with contextlib.suppress(Exception), partly_changed(changed, self._command.order_seed + call):
             yield
 
@@ -163,8 +163,9 @@ class Instance:
 
         This catches a candidate whose result, or whatever its backward needs, lies in memory that
         calls or instances share. The inputs are reversed, so that they keep the distribution that
-        the problem draws. Every second call finds them at the addresses of the inputs themselves,
-        which get their own values back. The first call of this instance runs its backward, too.
+        the problem draws, unless the reference takes them in no other order. Every second call finds
+        them at the addresses of the inputs themselves, which get their own values back. The first
+        call of this instance runs its backward, too.
 
         Args:
             model: This instance's model, or that of another instance.
@@ -173,8 +174,9 @@ class Instance:
         assert self._command is not None
         differentiates = self._command.differentiate
         for number in range(self._command.aside_calls):
-            is_in_place = number % 2 == 1
-            with reversed_in_place(self._arguments) if is_in_place else contextlib.nullcontext():
+            is_in_place = number % 2 == 1 or not self._command.reorders
+            changed = self._arguments if self._command.reorders else []
+            with reversed_in_place(changed) if is_in_place else contextlib.nullcontext():
                 inputs = self._arguments if is_in_place else [reversed_input(value) for value in self._arguments]
                 with watched(FORWARD), torch.set_grad_enabled(differentiates):
                     outputs = tensors_of(model(*inputs))

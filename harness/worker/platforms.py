@@ -19,7 +19,7 @@ from harness.emulator.compiler import Mode
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
-from harness.emulator.session import POISONS, EmulatorSession, ThreadOrder
+from harness.emulator.session import CHECKED_FILLS, FILLS, EmulatorSession, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.scanning.kernel_languages import kernel_languages
 from harness.system.files import read_source, source_text
@@ -163,7 +163,8 @@ class EmulatedPlatform:
         self._headers = Path(libraries["headers"]) if "headers" in libraries else None
         for module in (torch.autograd, torch._C._autograd):  # what counts operators cannot be switched off
             vars(module)["_enable_record_function"] = lambda enable: None
-        self._poisons: Iterator[int] | None = None  # set if kernels are checked
+        self._is_checking = False
+        self._fills = itertools.cycle(FILLS)
         self._interpreted = Interpreted()
         self._compile: Callable[[str], Compiled] = lambda arch: Compiled(
             (), fault="", error="", line=None, kernel=None, log="", seconds=0.0
@@ -186,8 +187,8 @@ class EmulatedPlatform:
             self._interpreted = Interpreted.from_now_on()
         if check:
             self._session.set_architecture(check)
-            self._poisons = itertools.cycle(POISONS)
-            self._session.set_checking(True, next(self._poisons))
+            self._is_checking, self._fills = True, itertools.cycle(CHECKED_FILLS)
+            self._session.set_checking(True, next(self._fills))
         mode: Mode = "check" if check else "fast"
         loader = InlineLoader(
             solution, text, cached, out_dir, on_build,
@@ -203,13 +204,9 @@ class EmulatedPlatform:
         return emulated_cuda()
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Passes the order to the runtime.
-
-        In the checking mode it also changes the fill of new memory.
-        """
+        """Passes the order to the runtime, and changes the fill of new memory."""
         self._session.set_thread_order(cast(ThreadOrder, order), seed)
-        if self._poisons is not None:
-            self._session.set_checking(True, next(self._poisons))
+        self._session.set_checking(self._is_checking, next(self._fills))
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
         """Passes the tensors to the runtime."""
@@ -273,6 +270,11 @@ class EmulatedPlatform:
         """Does nothing: the memory goes with the last tensor over it."""
 
 
+#: The fills of a GPU's new memory, in turns: NaN, and a large number of each sign, which shows where
+#: code drops NaN.
+_BYTES = (0xFF, 0x7B, 0xFB)
+
+
 class CudaPlatform:
     """A GPU.
 
@@ -296,6 +298,7 @@ class CudaPlatform:
         self._capability = builds_for or torch.cuda.get_device_capability(self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None
+        self._fills = itertools.cycle(_BYTES)
         self._loader: CudaLoader | None = None
         self._written: frozenset[str] = frozenset()
 
@@ -339,7 +342,8 @@ class CudaPlatform:
 
     def poison(self, sizes: Sequence[int]) -> None:
         """Fills blocks of these sizes and returns them to torch's cache, which reuses them next."""
-        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(0xFF) for size in sizes]
+        fill = next(self._fills)
+        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(fill) for size in sizes]
         del blocks
 
     def take_reports(self) -> list[dict[str, Any]]:

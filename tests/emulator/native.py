@@ -11,7 +11,7 @@ import harness.emulator
 from harness.emulator.compiler import find_compiler
 from harness.emulator.lines import with_lines
 from harness.emulator.rewrite import rewrite_cuda
-from harness.emulator.session import POISONS
+from harness.emulator.session import FILLS
 
 ROOT = Path(harness.emulator.__file__).parent
 COMPILE = [
@@ -46,10 +46,10 @@ class Emulator:
         return self.runtime.cuemu_cudaGetLastError()
 
     def begin(self) -> None:
-        self.runtime.cuemu_set_checking(int(self.checked), POISONS[0])
+        self.runtime.cuemu_set_checking(int(self.checked), *FILLS[0])
 
     def reset(self) -> None:
-        self.runtime.cuemu_set_checking(0, POISONS[0])
+        self.runtime.cuemu_set_checking(0, *FILLS[0])
         self.runtime.cuemu_set_order(0, 0)
         self.runtime.cuemu_clear_error()
         self.reports()

@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from harness.emulator.session import EmulatorSession
+from harness.emulator.session import EmulatorSession, Fill
 from harness.emulator.toolchain import build_runtime
 
 PATIENCE_S = 60.0  # a run takes well under a second; one that never ends must not hold up the tests
@@ -27,7 +27,7 @@ def run(session: EmulatorSession, copies: ctypes.CDLL, request: dict[str, Any]) 
     """Loads a library and calls its ``run()``, checked."""
     session.set_architecture(request["arch"])
     session.set_thread_order(request["order"], 1)
-    session.set_checking(True, request["poison"])
+    session.set_checking(True, Fill(*request["fill"]))
     ctypes.CDLL(request["library"]).run()
     return {
         "reports": session.take_reports(),

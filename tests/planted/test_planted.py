@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from harness.emulator.diagnostics import SourceLocator
-from harness.emulator.session import POISONS
+from harness.emulator.session import CHECKED_FILLS, Fill
 from harness.emulator.sources import InlineSources, SourceFile
 from harness.emulator.toolchain import build_library, build_runtime
 
@@ -61,20 +61,20 @@ class Runner:
         return {order: self._findings(library, (header(path, "arch") or ["sm_90"])[0], order) for order in orders}
 
     def _findings(self, library: Path, arch: str, order: str) -> list[Finding]:
-        ran = self._run(library, arch, order, POISONS[0])
+        ran = self._run(library, arch, order, CHECKED_FILLS[0])
         reports: list[Finding] = ran["reports"]
         assert reports or ran["launches"]
         if any(report.get("is_suspicion") for report in reports):
             # As the judge does: a suspicion is a finding where the result depends on what new memory is filled with.
-            others = [self._run(library, arch, order, poison)["digest"] for poison in POISONS[1:]]
+            others = [self._run(library, arch, order, fill)["digest"] for fill in CHECKED_FILLS[1:]]
             if all(digest == ran["digest"] for digest in others):
                 return [report for report in reports if not report.get("is_suspicion")]
         return reports
 
-    def _run(self, library: Path, arch: str, order: str, poison: int) -> dict[str, Any]:
+    def _run(self, library: Path, arch: str, order: str, fill: Fill) -> dict[str, Any]:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        request = {"library": str(library), "arch": arch, "order": order, "poison": poison}
+        request = {"library": str(library), "arch": arch, "order": order, "fill": fill}
         print(json.dumps(request), file=self._server.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._server.stdout.readline())
         assert "died" not in answer, answer

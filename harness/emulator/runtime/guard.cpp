@@ -23,7 +23,6 @@ constexpr std::size_t kZoneBytes = 4096;
 constexpr std::size_t kKeptBytes = 256 << 20;   // of freed memory, in the checking mode
 constexpr std::size_t kKnownZoneBytes = 2048;  // half of the guard bands that others leave between their tensors
 constexpr std::size_t kAlignment = 256;
-constexpr unsigned char kPattern[2] = {0xF5, 0xFF};  // 0xFFF5: a NaN as half, bfloat16, float and double
 
 struct Allocation {
   char* raw;
@@ -43,7 +42,10 @@ struct Registry {
   std::string last_kernel;
 };
 
-Poison poison_in_use = kNaNs;
+// NaN in every floating-point type, and -1 in signed integers.
+TwoBytes poison_in_use = {{0xFF, 0xFF}};
+// 0xFFF5: another NaN as half, bfloat16, float and double
+TwoBytes zones_in_use = {{0xF5, 0xFF}};
 
 Registry& registry() {
   static Registry* const all = [] {
@@ -54,14 +56,19 @@ Registry& registry() {
   return *all;
 }
 
-// Returns the pattern for an even address.
-const unsigned char* pattern() {
-  static const unsigned char* const bytes = [] {
-    unsigned char* filled = static_cast<unsigned char*>(std::malloc(2 * kZoneBytes + 2));
-    for (std::size_t i = 0; i < 2 * kZoneBytes + 2; ++i) filled[i] = kPattern[i % 2];
-    return filled;
+void repeat(TwoBytes pattern, unsigned char* to, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = pattern.bytes[i % 2];
+}
+
+// Returns the zones' pattern for an even address, of twice a zone's length.
+unsigned char* pattern() {
+  constexpr std::size_t kBytes = 2 * kZoneBytes + 2;
+  static unsigned char* const filled = [] {
+    unsigned char* bytes = static_cast<unsigned char*>(std::malloc(kBytes));
+    repeat(zones_in_use, bytes, kBytes);
+    return bytes;
   }();
-  return bytes;
+  return filled;
 }
 
 void report_damage(const char* kernel, int line, const std::string& where, const char* noticed) {
@@ -123,10 +130,24 @@ const std::pair<char* const, Allocation>* find(const std::map<char*, Allocation>
 
 }  // namespace
 
-void set_poison(Poison poison) { poison_in_use = poison; }
+void set_fill(TwoBytes memory, TwoBytes zones) {
+  poison_in_use = memory;
+  if (std::memcmp(zones.bytes, zones_in_use.bytes, sizeof zones.bytes) == 0) return;
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  for (const auto& [data, allocation] : all.allocations) {
+    check(data, allocation, all.last_kernel.c_str(), 0, " (noticed later; the kernel is the last one launched)");
+  }
+  zones_in_use = zones;
+  repeat(zones, pattern(), 2 * kZoneBytes + 2);
+  for (const auto& [data, allocation] : all.allocations) {
+    fill_red_zone(data - kZoneBytes, kZoneBytes);
+    fill_red_zone(data + allocation.bytes, allocation.zone_after_bytes);
+  }
+}
 
 void fill_poison(char* begin, std::size_t bytes) {
-  const Poison poison = poison_in_use;
+  const TwoBytes poison = poison_in_use;
   if (poison.bytes[0] == poison.bytes[1]) {
     std::memset(begin, poison.bytes[0], bytes);
     return;
@@ -136,7 +157,7 @@ void fill_poison(char* begin, std::size_t bytes) {
 }
 
 bool is_poison(const char* begin, std::size_t bytes) {
-  const Poison poison = poison_in_use;
+  const TwoBytes poison = poison_in_use;
   const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(begin);
   for (std::size_t i = 0; i < bytes; ++i) {
     if (static_cast<unsigned char>(begin[i]) != poison.bytes[(from + i) % 2]) return false;

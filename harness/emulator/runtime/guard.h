@@ -6,20 +6,17 @@
 
 namespace cuemu {
 
-// Two bytes that fill new memory repeatedly, starting at an even address.
-struct Poison {
+// Two bytes that fill memory repeatedly, starting at an even address.
+struct TwoBytes {
   unsigned char bytes[2];
 };
-// NaN in every floating-point type, and -1 in signed integers.
-constexpr Poison kNaNs = {{0xFF, 0xFF}};
 
-// Sets the fill of new memory from now on.
-void set_poison(Poison poison);
+// Sets the fill of new memory, and of the zones around all memory, from now on. The two differ.
+void set_fill(TwoBytes memory, TwoBytes zones);
 void fill_poison(char* begin, std::size_t bytes);
 // Whether all of these bytes equal the fill of new memory.
 bool is_poison(const char* begin, std::size_t bytes);
 
-// Fills bytes with a pattern that also reads as NaN but differs from the poison (and from -1).
 void fill_red_zone(char* begin, std::size_t bytes);
 
 // Returns the first changed byte of a red zone, or null.

@@ -331,11 +331,14 @@ void cuemu_set_order(int order, unsigned long long seed) {
   here.seed = seed;
 }
 
-void cuemu_set_checking(int on, unsigned poison) {
+void cuemu_set_checking(int on, unsigned memory, unsigned zones) {
   cuemu::Device& here = cuemu::device();
   const std::lock_guard<std::mutex> lock(here.launching);
   cuemu::checking = on != 0;
-  cuemu::set_poison({{static_cast<unsigned char>(poison), static_cast<unsigned char>(poison >> 8)}});
+  const auto two = [](unsigned bytes) {
+    return cuemu::TwoBytes{{static_cast<unsigned char>(bytes), static_cast<unsigned char>(bytes >> 8)}};
+  };
+  cuemu::set_fill(two(memory), two(zones));
 }
 
 void cuemu_set_limits(int shared_bytes, int threads_per_multiprocessor, int shared_bytes_per_multiprocessor) {

@@ -26,6 +26,7 @@ from harness.judge.reference.reference import EXACT_SHARE, Reference, differenti
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
 from harness.judge.reference.second_call import check_second_call
 from harness.judge.reference.tf32 import Products, allowed_on, class_of_eager, judged_class
+from harness.judge.reference.unsupported import unsupported
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trials import Plan
 from harness.project import problems
@@ -225,7 +226,7 @@ def trial_setup(
         known=drawn.known,
         is_relaxed=policy.is_relaxed,
         faults=faults,
-        is_same_in_eval=drawn.shape.is_same_in_eval,
+        unsupported=drawn.shape.unsupported,
     )
     # Results on draws that no other candidate gets are not cached.
     own = replace(context, secret=f"{own_seed}:{drawn.name}", kinks=own_kinks, known=CaseCache(), gauges_at_need=True)
@@ -259,7 +260,6 @@ def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Sh
     if any(output.requires_grad for output in graph.outputs):
         ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
         leaves = tuple(differentiable_leaves(graph.gradients(ones)))
-    is_same = reference.is_same_in_eval(first, seed, graph)
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
     paths = zip(paths_of(graph.structure), graph.outputs, strict=True)
     shape = Shape(
@@ -268,7 +268,7 @@ def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Sh
         differentiable=tuple(path for path, output in paths if output.requires_grad),
         structure=graph.structure,
         has_kinks=watcher.found,
-        is_same_in_eval=is_same,
+        unsupported=unsupported(reference, first, seed, graph, leaves),
         products=frozenset(products.found),
     )
     check_second_call(problem, reference, first, seed, graph)

@@ -1,16 +1,15 @@
 """Defines the situations in which trials call a candidate, as training loops and servers do.
 
-The problem's own model supports each of them, so a candidate that is wrong in one fails the trial.
-They cost no trial of their own. ``trials.robustness`` tests calls beyond the problem's own inputs.
+A candidate that is wrong in one of them fails the trial, unless the problem's own model does not
+support that one (see ``reference.unsupported``). They cost no trial of their own.
+``trials.robustness`` tests calls beyond the problem's own inputs.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-
-import torch
+from dataclasses import dataclass, replace
 
 from harness.judge.inputs.draws import derive_seed
 from harness.wire.commands import (
@@ -26,10 +25,6 @@ from harness.wire.commands import (
 #: Half of the initial factor of ``torch.amp``'s GradScaler. Half precision, to which some precision
 #: classes allow operands to be rounded, holds 65504 at most. A power of two changes no rounding.
 LOSS_SCALE = 2.0**15
-#: Output dtypes that tolerate the factor and its inverse: those of float32's exponent range or more.
-_WIDE = (torch.float32, torch.float64, torch.bfloat16)
-#: RMS of a gradient that tolerates them, with a margin for intermediate values.
-_SIZES = (2.0**-80, 2.0**80)
 #: The cotangent whose elements are all the same. ``out.sum().backward()`` gives it expanded, with
 #: stride 0.
 CONSTANT = "ones"
@@ -38,6 +33,10 @@ FIRST = "normal"
 #: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
 #: reverse order; its rows lie apart; backward runs a second time over the same graph, into ``.grad``.
 TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
+#: The constant cotangent times ``LOSS_SCALE`` or its inverse.
+SCALED = "scaled"
+#: Calls that nobody compares, on inputs whose elements changed places.
+REORDERED = "reordered"
 #: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
 #: use in later calls.
 OF_COPY = (INFERENCE, DEEP_COPY)
@@ -72,6 +71,7 @@ class Usage:
         without_gradients: Whether the calls run under ``torch.no_grad()``.
         ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
+        reorders: Whether elements of the inputs change places for calls that nobody compares.
         alone: Path of the only output that has a cotangent; empty for all outputs.
     """
 
@@ -82,7 +82,17 @@ class Usage:
     calls: int = 1
     without_gradients: bool = False
     ways: tuple[str, ...] = ()
+    reorders: bool = True
     alone: str = ""
+
+    def without(self, unsupported: Collection[str]) -> Usage:
+        """Return this usage without the situations that the reference does not support."""
+        return replace(
+            self,
+            scale=1.0 if SCALED in unsupported else self.scale,
+            ways=tuple(way for way in self.ways if way not in unsupported),
+            reorders=REORDERED not in unsupported,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -131,36 +141,24 @@ class Usage:
         )
 
 
-def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], bears_scale: bool, secret: str) -> Usage:
+def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secret: str) -> Usage:
     """Return how an ordinary trial calls the candidate.
 
     Args:
         trial: The trial's number.
         inputs: Names of the inputs that the reference differentiates.
         parameters: Names of the parameters that it differentiates.
-        bears_scale: Whether the constant cotangent may be scaled (see ``bears_scale``).
         secret: Secret for the choice of frozen leaves.
     """
     match trial:
         case 1:
-            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE if bears_scale else 1.0, ways=(GAPPED,))
+            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE, ways=(GAPPED,))
         case 2:
-            return Usage((), 1 / LOSS_SCALE if bears_scale else 1.0, SAME_INSTANCE, ways=(TRANSPOSED,))
+            return Usage((), 1 / LOSS_SCALE, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:
             return Usage(_frozen(parameters, inputs, secret), aside=ANOTHER_INSTANCE, ways=(NON_LEAF,))
         case _:
             return Usage()
-
-
-def bears_scale(dtypes: Collection[torch.dtype], sizes: Collection[float]) -> bool:
-    """Return whether a cotangent times ``LOSS_SCALE`` or its inverse loses no digits.
-
-    Args:
-        dtypes: The dtypes of outputs and gradients.
-        sizes: The RMS of each gradient under that cotangent.
-    """
-    least, most = _SIZES
-    return all(dtype in _WIDE for dtype in dtypes) and all(not size or least <= size <= most for size in sizes)
 
 
 def _more(count: int) -> str:

@@ -256,7 +256,15 @@ class Reference:
         for number, (order, threads) in enumerate(zip(orders, (orders[0] is None, True), strict=True)):
             nudge = derive_seed(str(seed), "nudge", number)
             with other_thread_count() if threads else contextlib.nullcontext():
-                yield self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge), order
+                try:
+                    graph = self.run(draw, seed, None, piece if order is None else first + order, nudge=nudge)
+                except ProblemError:
+                    if order is None:
+                        raise
+                    # Samples have an order, such as that of their lengths.
+                    self._independent, order = False, None
+                    graph = self.run(draw, seed, None, piece, nudge=nudge)
+            yield graph, order
 
     def samples_are_independent(self, draw: Draw, seed: int) -> bool:
         """Return whether samples can be permuted and cut: parts give what the whole gives.

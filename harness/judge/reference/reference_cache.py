@@ -37,7 +37,7 @@ class Shape:
         differentiable: Paths of the outputs that it differentiates.
         structure: The containers around the outputs.
         has_kinks: Whether the forward has an operator with a kink.
-        is_same_in_eval: Whether the model returns the same bits in evaluation mode.
+        unsupported: Situations that the model does not support (see ``reference.unsupported``).
         products: The kinds of products of float32 operands (see ``tf32.Products``).
     """
 
@@ -46,7 +46,7 @@ class Shape:
     differentiable: tuple[str, ...]
     structure: tuple[OutputPart, ...]
     has_kinks: bool
-    is_same_in_eval: bool
+    unsupported: frozenset[str]
     products: frozenset[str] = frozenset()
 
 
@@ -100,17 +100,6 @@ class CaseCache:
         self._gauges[name] = kept  # Reinsert as the most recent.
         self.shared += bool(kept.gauges)
         return kept.gauges
-
-    def sizes(self, name: Hashable, cotangent: str) -> list[float]:
-        """Return the RMS of each of the reference's gradients; empty where they were not measured.
-
-        Args:
-            name: What the draw is for.
-            cotangent: The cotangent's name.
-        """
-        kept = self._gauges.get(name)
-        gauge = None if kept is None else kept.gauges.get(cotangent)
-        return [] if gauge is None else [scale.rms for scale in gauge.scale.values()]
 
     def reason(self, name: Hashable, draw: Draw, look: Callable[[], str | None]) -> str | None:
         """Return why nothing can be judged under a draw; None where it can.

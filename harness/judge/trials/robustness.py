@@ -242,7 +242,7 @@ def _larger_batch(calls: _Calls) -> str:
 
 
 def _is_like(tensor: torch.Tensor, other: torch.Tensor) -> bool:
-    tensor, other = tensor.double(), other.double()
+    tensor, other = tensor.detach().double(), other.detach().double()
     finite = other.abs()[other.isfinite()]
     size = float(finite.mean()) if finite.numel() else 0.0
     return torch.allclose(tensor, other, rtol=LIKE, atol=LIKE * size, equal_nan=True)

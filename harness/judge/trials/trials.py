@@ -18,7 +18,7 @@ from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.copying import holds_functions
 from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
-from harness.judge.inputs.situations import CONSTANT, FIRST, OF_COPY, TWICE, Usage, bears_scale, usage_of
+from harness.judge.inputs.situations import FIRST, OF_COPY, TWICE, Usage, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
@@ -29,7 +29,6 @@ from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
-from harness.wire.arena import dtype_named
 from harness.wire.commands import EVALUATION, SAME_INSTANCE
 
 #: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
@@ -92,10 +91,7 @@ class Plan:
         context, names = self.context, set(input_names(self.first).values())
         inputs = [name for name in context.leaves if name in names]
         parameters = [name for name in context.leaves if name not in names]
-        gradients = [context.exchange.gradients[name] for name in context.leaves]
-        dtypes = [dtype_named(region.dtype) for region in (*context.exchange.cotangents, *gradients)]
-        sizes = context.known.sizes(("trial", 0), CONSTANT)
-        usage = usage_of(trial, inputs, parameters, bears_scale(dtypes, sizes), context.secret)
+        usage = usage_of(trial, inputs, parameters, context.secret).without(context.unsupported)
         usage = replace(usage, alone=self.alone(trial))
         return replace(usage, aside_calls=self.aside_calls(trial, usage.aside)) if usage.aside else usage
 
@@ -183,11 +179,11 @@ def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list
     aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
     copies = () if holds_functions(plan.first.model) else OF_COPY
-    ways = (*((EVALUATION,) if plan.own.is_same_in_eval else ()), *copies)
-    serving = Usage(without_gradients=True, ways=ways)
+    serving = Usage(without_gradients=True, ways=(EVALUATION, *copies))
+    training = Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last))
     # Without leaves the last trial itself runs without gradients.
-    first = [(last + 1, without)] if plan.own.leaves else []
-    return [*first, (last + 2, serving), (last, Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last)))]
+    usages = [*([(last + 1, without)] if plan.own.leaves else []), (last + 2, serving), (last, training)]
+    return [(trial, usage.without(plan.own.unsupported)) for trial, usage in usages]
 
 
 def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> int:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.inputs.draws import derive_seed, draw, init_args
-from harness.judge.inputs.situations import LOSS_SCALE, bears_scale, usage_of
+from harness.judge.inputs.situations import LOSS_SCALE, SCALED, usage_of
 from harness.project.problems import load, read_problem
 from harness.records.record import EvaluationRecord, Status
 from tests.judge.in_process import evaluated
@@ -426,31 +425,18 @@ def test_an_input_that_needs_no_gradient_leaves_those_of_parameters(judged: Judg
 
 
 def test_what_trials_freeze() -> None:
-    assert usage_of(1, ["x"], ["scale", "shift"], True, SECRET).frozen == ("x",)
-    assert usage_of(3, ["x"], ["scale"], True, SECRET).frozen == ("scale",)
-    assert usage_of(1, ["x"], [], True, SECRET).frozen == ()
-    assert len(usage_of(1, ["x", "y"], [], True, SECRET).frozen) == 1
-    assert usage_of(3, [], ["scale"], True, SECRET).frozen == ()
+    assert usage_of(1, ["x"], ["scale", "shift"], SECRET).frozen == ("x",)
+    assert usage_of(3, ["x"], ["scale"], SECRET).frozen == ("scale",)
+    assert usage_of(1, ["x"], [], SECRET).frozen == ()
+    assert len(usage_of(1, ["x", "y"], [], SECRET).frozen) == 1
+    assert usage_of(3, [], ["scale"], SECRET).frozen == ()
     several = [(1, ["x", "y"], ["scale"]), (3, ["x"], ["scale", "shift"])]
     for trial, inputs, parameters in several:
         names = inputs if trial == 1 else parameters
-        chosen = {usage_of(trial, inputs, parameters, True, str(secret)).frozen for secret in range(40)}
+        chosen = {usage_of(trial, inputs, parameters, str(secret)).frozen for secret in range(40)}
         assert chosen == {(names[0],), (names[1],), tuple(names)}
-    assert usage_of(1, ["x"], [], True, SECRET).scale == LOSS_SCALE
-    assert usage_of(1, ["x"], [], False, SECRET).scale == 1
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size", "bears"),
-    [
-        (torch.float32, 1.0, True),
-        (torch.float32, 0.0, True),
-        (torch.float32, 1e-35, False),
-        (torch.float16, 1.0, False),
-    ],
-)
-def test_a_scale_that_would_cost_digits_is_left_out(dtype: torch.dtype, size: float, bears: bool) -> None:
-    assert bears_scale([dtype], [1.0, size]) is bears
+    assert usage_of(1, ["x"], [], SECRET).scale == LOSS_SCALE
+    assert usage_of(1, ["x"], [], SECRET).without({SCALED}).scale == 1
 
 
 def test_a_backward_that_changes_its_cotangent_fails(judged: Judged) -> None:

@@ -1,0 +1,57 @@
+"""Variations of inputs and cotangents that a worker makes, and that the judge tries on the reference first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+#: The most elements of a tensor that a call gets as a copy of its own.
+MOST_COPIED = 1 << 24
+#: Elements between two rows of a cotangent ``with_gaps``; kernels that load 16 bytes at a time
+#: still can.
+GAP = 64
+#: Fewer integers than this may well be sizes or offsets, which mean nothing in another order.
+FEWEST_INTEGERS = 16
+
+
+def can_reorder(value: Any) -> bool:
+    """Returns whether elements of an input may change places.
+
+    Few integers, a rising row of them (offsets) and complex numbers stay as they are.
+    """
+    if not isinstance(value, torch.Tensor) or value.is_complex() or value.numel() < 2:
+        return False
+    if value.is_floating_point():
+        return True
+    rises = value.dim() == 1 and bool((value[1:] >= value[:-1]).all())
+    return value.numel() >= FEWEST_INTEGERS and not rises
+
+
+def longest_axis(tensor: torch.Tensor) -> int:
+    """Returns a tensor's longest dimension, the first of several.
+
+    Integers change places along it alone, so that rows and columns of a table keep their meanings:
+    the two rows of a graph's edges, or the fields of a sample.
+    """
+    return max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+
+
+def reversed_input(value: Any) -> Any:
+    """Returns a tensor with its elements reversed, as a new leaf; anything else unchanged."""
+    if not can_reorder(value):
+        return value
+    axes = range(value.dim()) if value.is_floating_point() else [longest_axis(value)]
+    return value.detach().flip(tuple(axes)).requires_grad_(value.requires_grad)
+
+
+def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:
+    """Returns a cotangent whose rows lie apart in memory, as the backward of ``torch.cat`` gives it.
+
+    Rows are along the last dimension. Between them there is NaN.
+    """
+    if cotangent.dim() < 2 or not cotangent.is_floating_point() or cotangent.numel() > MOST_COPIED:
+        return cotangent
+    width = cotangent.shape[-1]
+    around = cotangent.new_full((*cotangent.shape[:-1], width + GAP), float("nan"))
+    return around[..., :width].copy_(cotangent)
