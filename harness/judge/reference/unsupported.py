@@ -82,6 +82,8 @@ def _bears_scale(graph: Graph, leaves: Sequence[str], ones: Sequence[torch.Tenso
     Half precision inside a model leaves its range then, and some operators choose their method by
     the size of what they get.
     """
+    if not all(one.is_floating_point() for one in ones):  # whose own zeros and ones no factor may change
+        return False
     usual, again = graph.gradients(ones), graph.gradients(ones)
     for factor in (LOSS_SCALE, 1 / LOSS_SCALE):
         scaled = graph.gradients([one * factor for one in ones])
