@@ -147,6 +147,11 @@ _TABLE = (
         "cache scratch memory, never results; a reviewer checks that what is kept does not depend on values",
     ),
     ScanRule(
+        "host-tensor",
+        "a tensor of the CPU in forward or backward, or one that a module keeps unregistered",
+        "give it device=x.device, or use register_buffer: a GPU's operators refuse it beside the GPU's tensors",
+    ),
+    ScanRule(
         "tensor-subclass",
         "a tensor subclass with its own behaviour",
         "return plain tensors; a reviewer checks what its methods compute and when",

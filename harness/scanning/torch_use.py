@@ -105,6 +105,51 @@ def _identity(program: Program, node: ast.AST) -> str:
     return ""
 
 
+_FACTORY_NAMES = """
+    arange empty eye from_numpy full linspace logspace ones rand randint randn randperm tensor zeros
+"""
+_FACTORIES = frozenset(f"torch.{name}" for name in _FACTORY_NAMES.split())
+_MOVES = ("cuda", "to", "type_as")
+
+
+def _host_tensors(hot: HotPath) -> Callable[[Program, Any], Seen]:
+    """Yields tensors that the host makes for a call, or that a module keeps without registering them."""
+
+    def look(program: Program, node: ast.Call) -> Seen:
+        name, parent = program.dotted(node.func), program.parents.get(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "numpy" and not name:
+            if node in hot and not (isinstance(node.func.value, ast.Call) and _method(node.func.value) == "cpu"):
+                yield node, ".numpy()"
+        elif name in _FACTORIES and (node in hot or _is_kept(parent)):
+            moved = isinstance(parent, ast.Attribute) and parent.attr in _MOVES
+            places = [one.value for one in node.keywords if one.arg in ("device", "out", None)]
+            is_host = not any(not isinstance(one, ast.Constant) or one.value != "cpu" for one in places)
+            if is_host and not moved and not _is_scalar(name, node):
+                yield node, f"{name}(...) on the CPU"
+
+    return look
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _is_kept(parent: ast.AST | None) -> bool:
+    """Tells whether a value becomes an attribute of ``self``."""
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return any(
+        isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self" for one in targets
+    )
+
+
+def _is_scalar(name: str, call: ast.Call) -> bool:
+    """Tells whether a factory may make a tensor without dimensions, which operators take from any device."""
+    first = call.args[0] if call.args else None
+    if name == "torch.tensor":
+        return not isinstance(first, ast.List | ast.Tuple)
+    return isinstance(first, ast.List | ast.Tuple) and not first.elts
+
+
 _TENSORS = ("torch.Tensor", "torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.FloatTensor")
 _MODES = ("TorchFunctionMode", "TorchDispatchMode")
 
@@ -368,6 +413,7 @@ def detectors(hot: HotPath) -> tuple[Detector, ...]:
         Detector("fallback", (ast.Try,), _fallback),
         Detector("fixed-shape", (ast.If, ast.IfExp, ast.Match), _fixed_shape),
         Detector("keyed-cache", (ast.Subscript, ast.Call, ast.Assign, ast.Compare), _keyed_cache),
+        Detector("host-tensor", (ast.Call,), _host_tensors(hot)),
         Detector("tensor-subclass", (ast.ClassDef, ast.FunctionDef, ast.Call), _tensor_subclass),
         Detector("streams", (ast.Call,), _streams),
         Detector("graphs", (ast.Call,), _graphs),

@@ -396,6 +396,32 @@ if x.shape == y.shape or x.shape[1] % 64 == 0 or x.shape[0] == 1 or x.dim() == 4
 grid = (x.shape[0] + 255) // 256
 """,
     ),
+    "host-tensor": (
+        """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.arange(8)  # !! host-tensor
+    def forward(self, x):
+        y = x * torch.ones(x.shape[-1])  # !! host-tensor
+        z = y + torch.tensor([1.0, 2.0], device="cpu")  # !! host-tensor
+        return z + torch.from_numpy(x.numpy())  # !! host-tensor
+""",
+        """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(8))
+        self.register_buffer("table", torch.arange(8))
+        sizes = torch.arange(8)
+    def forward(self, x):
+        y = x * torch.ones(x.shape[-1], device=x.device) + torch.zeros(4).to(x.device)
+        z = y * torch.tensor(2.0) + torch.zeros_like(y) + torch.empty((), dtype=x.dtype)
+        return torch.full(x.shape, 1.0, **self.options), x.detach().cpu().numpy()
+""",
+    ),
     "keyed-cache": (
         """
 cache = {}
