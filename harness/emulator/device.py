@@ -279,7 +279,9 @@ def _tensor_patches() -> list[_Patch]:
 
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **_: Any) -> torch.Tensor:
         _translated(torch.device("cuda", device) if isinstance(device, int) else device)
-        return self
+        # An operator, so that the runtime sees memory that torch has not allocated.
+        moved: torch.Tensor = original_to(self, base_device.__get__(self))
+        return moved
 
     def unchanged(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         return self
@@ -293,6 +295,7 @@ def _tensor_patches() -> list[_Patch]:
         moved: torch.Tensor = translating_to(self, *args, **kwargs)
         return moved
 
+    original_to: Any = tensor.to
     translating_to = _on_cpu(tensor.to)
     return [
         (tensor, "device", property(device)),

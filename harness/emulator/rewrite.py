@@ -69,6 +69,7 @@ def rewrite_host(source: str) -> str:
 def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str]) -> None:
     _rewrite_device(code)
     _rewrite_asm(code)
+    _rewrite_new(code)
     rewrite_kernel_calls(code, kernels)
     rewrite_clusters(code)
     rewrite_launches(code, kernels)
@@ -143,6 +144,14 @@ def _rewrite_asm(code: Code) -> None:
             what = re.sub(r'["\\\s]+', " ", f"{PTX_CONSTRUCT} ({reason})")
             failure = f'static_assert(false, "cuemu-unsupported: {what}: {PTX_REMEDY}")'
             code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
+
+
+def _rewrite_new(code: Code) -> None:
+    """Marks every ``new`` that allocates, since the checker must know what a kernel allocates."""
+    for position in range(len(code)):
+        is_expression = code.text(position) == "new" and code.is_name(position)
+        if is_expression and code.text(position - 1) != "operator" and code.is_name(position + 1):
+            code.token(position).written = "new CUEMU_ON_HEAP"
 
 
 def _is_empty_asm(code: Code, start: int, closing: int) -> bool:

@@ -3,6 +3,11 @@
 // and its attributes survive inside __attribute__((...)).
 #pragma once
 
+#ifdef CUEMU_CHECKED
+// The checker must know what a kernel allocates. Host code gets the ordinary malloc through this one.
+#pragma redefine_extname malloc cuemu_malloc
+#endif
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +46,13 @@
 #define __nv_pure__ __attribute__((pure))
 #define __shared__ \
   static_assert(false, "cuemu-unsupported: this form of __shared__: declare it as a plain variable or array in a function");
+
+// The rewriter puts this behind `new`.
+#ifdef CUEMU_CHECKED
+#define CUEMU_ON_HEAP (::cuemu::OnHeap())
+#else
+#define CUEMU_ON_HEAP
+#endif
 
 #define CUDART_VERSION 12080
 #define CUDA_VERSION 12080

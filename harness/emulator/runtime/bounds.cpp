@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "checking.h"
+#include "host_memory.h"
 
 namespace cuemu {
 namespace {
@@ -48,15 +49,19 @@ Extent extent_of(const char* address) {
   return found;
 }
 
-void tell_bounds(const Running& at, const Touch& touch, const std::string& where) {
+void tell_bounds(const Running& at, const Touch& touch, const std::string& where, const char* remedy) {
   Checker& all = checker();
   all.bounds_told = true;
   if (!is_new('b', touch.code, nullptr)) return;
   tell("out-of-bounds", at,
        thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " + size_words(touch.bytes) + " " + where +
            " in line {0}",
-       "Bound every index by the size of what it indexes; the last block of a grid often has threads beyond the end.",
-       touch.code, verb(touch), false);
+       remedy, touch.code, verb(touch), false);
+}
+
+void tell_bounds(const Running& at, const Touch& touch, const std::string& where) {
+  tell_bounds(at, touch, where,
+              "Bound every index by the size of what it indexes; the last block of a grid often has threads beyond the end.");
 }
 
 std::string beside(const Touch& touch, const char* data, std::size_t bytes, const std::string& what) {
@@ -66,12 +71,18 @@ std::string beside(const Touch& touch, const char* data, std::size_t bytes, cons
   return "at byte offset " + std::to_string(offset) + ", past the end" + of;
 }
 
+// Reports an access to memory that only the host may access. Returns false.
+bool tell_host_memory(const Running& at, const Touch& touch, const char* whose) {
+  tell_bounds(at, touch, std::string("of the host's memory (") + whose + ")",
+              "Pass the values by value, or copy them to the device before the launch, with cudaMemcpy or .to(device).");
+  return false;
+}
+
 bool is_in_bounds(const Running& at, const Touch& touch) {
   Checker& all = checker();
   if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
     if (launch_frame.holds(touch.address)) return false;
-    tell_bounds(at, touch, "of the host's memory (a variable of a host function)");
-    return false;
+    return tell_host_memory(at, touch, "a variable of a host function");
   }
   const Extent extent = extent_of(touch.address);
   if (extent.data != nullptr) {
@@ -84,7 +95,10 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
     tell_bounds(at, touch, beside(touch, extent.data, extent.bytes, with_article(extent.what)));
     return false;
   }
-  if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) return true;
+  if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) {
+    if (!is_host_memory(touch.address)) return true;
+    return tell_host_memory(at, touch, "from malloc, new, a container such as std::vector, or a tensor's sizes");
+  }
   char address[32];
   std::snprintf(address, sizeof address, "0x%zx", reinterpret_cast<std::size_t>(touch.address));
   const std::string message = thread_words(at.index(), at.block.index()) + " " + verb(touch) + " " +

@@ -101,6 +101,7 @@ bool is_in_bounds(const Running& at, const Touch& touch);
 // Whether another block of the cluster has certainly begun, and has not ended. Reports it if not.
 bool is_alive(const Running& at, const Touch& touch, const Block& owner);
 void tell_bounds(const Running& at, const Touch& touch, const std::string& where);
+void tell_bounds(const Running& at, const Touch& touch, const std::string& where, const char* remedy);
 std::string beside(const Touch& touch, const char* data, std::size_t bytes, const std::string& what);
 
 // ---- Races (races.cpp) -----------------------------------------------------------------------------------------------

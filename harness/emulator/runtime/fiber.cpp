@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "host_memory.h"
+
 #ifndef CUEMU_UCONTEXT
 // A switch is an ordinary call for its caller. So it saves only the registers that the System V ABI
 // asks a callee to keep.
@@ -88,6 +90,7 @@ void StackPool::grow() {
     std::fputs("CPU emulator: no memory for the stacks of CUDA threads\n", stderr);
     std::abort();
   }
+  note_own_memory(memory, kStride * kBatch);
   char* begin = static_cast<char*>(memory);
   const bool guard = made_in_process.fetch_add(kBatch, std::memory_order_relaxed) < kMostGuarded;
   for (std::size_t i = 0; i < kBatch; ++i) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "guard.h"
+#include "host_memory.h"
 
 namespace cuemu {
 namespace {
@@ -27,6 +28,7 @@ SharedArena::SharedArena() {
     std::fputs("CPU emulator: no memory for shared memory\n", stderr);
     std::abort();
   }
+  note_own_memory(memory, kStaticArenaBytes + kDynamicArenaBytes);
   memory_ = static_cast<char*>(memory);
   end_ = memory_ + kStaticArenaBytes + kDynamicArenaBytes;
   dynamic_ = end_ - kDynamicZoneBytes;

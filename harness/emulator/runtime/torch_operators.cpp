@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,6 +14,8 @@
 #include <set>
 #include <string>
 #include <utility>
+
+extern "C" void cuemu_lend_tensor(const void* data, std::size_t bytes);
 
 namespace {
 
@@ -35,6 +38,13 @@ std::uint64_t elements_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided ? static_cast<std::uint64_t>(tensor.numel()) : 0;
 }
 
+// Tells the checker of a tensor in memory that torch did not allocate, such as NumPy's. On a GPU an
+// operator such as `to` copies it to the device; here it stays where it is.
+void lend(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return;
+  cuemu_lend_tensor(tensor.storage().data(), tensor.storage().nbytes());
+}
+
 // A running call on this thread. Of nested operators, the innermost that computes gets the
 // elements.
 struct Open final : at::ObserverContext {
@@ -50,9 +60,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   for (const c10::IValue& value : function.inputs()) {
     if (value.isTensor()) {
       open->elements = std::max(open->elements, elements_of(value.toTensor()));
+      lend(value.toTensor());
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) {
         open->elements = std::max(open->elements, elements_of(tensor));
+        lend(tensor);
       }
     }
   }

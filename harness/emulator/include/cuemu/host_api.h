@@ -51,6 +51,10 @@ typedef struct CUevent_st* cudaEvent_t;
 #define cudaHostAllocPortable 0x01
 #define cudaHostAllocMapped 0x02
 #define cudaHostAllocWriteCombined 0x04
+#define cudaHostRegisterDefault 0x00
+#define cudaHostRegisterPortable 0x01
+#define cudaHostRegisterMapped 0x02
+#define cudaHostRegisterReadOnly 0x08
 #define cudaMemAttachGlobal 0x01
 #define cudaMemAttachHost 0x02
 #define cudaOccupancyDefault 0x00
@@ -232,6 +236,9 @@ namespace cuemu {
 cudaError_t set_last_error(cudaError_t error);  // returns it
 cudaError_t sticky_error();
 cudaError_t allocate(void** data, std::size_t bytes, const char* what);
+// Notes host memory that kernels may access, and that they no longer may.
+void lend_host_memory(const void* data, std::size_t bytes);
+void take_back_host_memory(const void* data);
 int blocks_per_multiprocessor(int threads, std::size_t shared_bytes);
 std::uint64_t most_resident_blocks(const Config& config);
 cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value);
@@ -288,8 +295,14 @@ inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
   return cudaSuccess;
 }
 inline cudaError_t cudaFreeAsync(void* data, cudaStream_t) { return cudaFree(data); }
-inline cudaError_t cudaHostRegister(void*, std::size_t, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+inline cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned) {
+  ::cuemu::lend_host_memory(data, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaHostUnregister(void* data) {
+  ::cuemu::take_back_host_memory(data);
+  return cudaSuccess;
+}
 
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t = nullptr) {

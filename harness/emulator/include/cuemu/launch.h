@@ -1,6 +1,7 @@
 // The targets of the rewriter for launches, __shared__ variables and calls that name a kernel.
 #pragma once
 
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -137,6 +138,10 @@ cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char* kerne
   return cudaPeekAtLastError();
 }
 
+// Chooses the operators below, which tell the checker what a kernel allocates.
+struct OnHeap {};
+void* noted_allocation(void* data, std::size_t bytes);  // returns `data`
+
 template <typename Variable>
 Variable& shared_slot(const char* key, std::size_t alignment, const char* name, int line) {
   const std::size_t wanted = alignment > alignof(Variable) ? alignment : alignof(Variable);
@@ -149,3 +154,10 @@ Element* dynamic_shared(std::size_t alignment) {
 }
 
 }  // namespace cuemu
+
+inline void* operator new(std::size_t bytes, ::cuemu::OnHeap) {
+  return ::cuemu::noted_allocation(::operator new(bytes), bytes);
+}
+inline void* operator new[](std::size_t bytes, ::cuemu::OnHeap) {
+  return ::cuemu::noted_allocation(::operator new[](bytes), bytes);
+}
