@@ -233,11 +233,19 @@ def _translated(device: Any) -> Any:
     return torch.device(_place.type)
 
 
+_move: Any = torch.Tensor.to
+_device_of: Any = torch._C.TensorBase.device.__get__
+#: Factories whose tensor may share memory with an argument that is no tensor.
+_SHARING = frozenset({"as_tensor", "asarray"})
+
+
 def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., Any]:
     """Wraps a function so that arguments that name the CUDA device, or pin memory for it, name the real one.
 
     In a rehearsal a function that ``makes`` tensors makes them there by default.
     """
+
+    shares = getattr(function, "__name__", "") in _SHARING
 
     @functools.wraps(function)
     def translating(*args: Any, **kwargs: Any) -> Any:
@@ -250,7 +258,11 @@ def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., 
             kwargs["device"] = _place.type
         if "pin_memory" in kwargs:
             kwargs["pin_memory"] = False
-        return function(*args, **kwargs)
+        made = function(*args, **kwargs)
+        if shares and isinstance(made, torch.Tensor):
+            # An operator, so that the runtime sees memory that torch has not allocated.
+            made = _move(made, _device_of(made))
+        return made
 
     return translating
 
@@ -280,7 +292,7 @@ def _tensor_patches() -> list[_Patch]:
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **_: Any) -> torch.Tensor:
         _translated(torch.device("cuda", device) if isinstance(device, int) else device)
         # An operator, so that the runtime sees memory that torch has not allocated.
-        moved: torch.Tensor = original_to(self, base_device.__get__(self))
+        moved: torch.Tensor = _move(self, _device_of(self))
         return moved
 
     def unchanged(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -295,7 +307,6 @@ def _tensor_patches() -> list[_Patch]:
         moved: torch.Tensor = translating_to(self, *args, **kwargs)
         return moved
 
-    original_to: Any = tensor.to
     translating_to = _on_cpu(tensor.to)
     return [
         (tensor, "device", property(device)),

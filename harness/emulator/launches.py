@@ -47,6 +47,7 @@ class Kernels:
 
     def __init__(self, code: Code):
         self._defined, self._templates = _defined_kernels(code)
+        self._counts = _default_counts(code)
         self._aliases: dict[str, set[str]] = {}
         for position in range(1, len(code) - 1):
             if code.text(position) == "=" and code.is_name(position - 1):
@@ -63,6 +64,18 @@ class Kernels:
     def is_deduced(self, code: Code, start: int, stop: int) -> bool:
         """Tells whether a launched expression is a kernel template without any template arguments."""
         return base_name(code, start, stop) in self._templates and code.text(stop - 1) != ">"
+
+    def identity(self, code: Code, start: int, stop: int) -> str:
+        """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``.
+
+        An instance stays unknown if the launch's arguments may decide about a parameter with a default.
+        """
+        kernel = code.one_line(start, stop)
+        wanted = self._counts.get(base_name(code, start, stop) or "")
+        opening = code.angle_open(stop - 1) if wanted is not None and code.text(stop - 1) == ">" else None
+        if opening is not None and wanted is not None and len(code.arguments(opening + 1, stop - 1)) < wanted:
+            kernel = "nullptr"
+        return f"CUEMU_KERNEL({self.name_of(code, start, stop)}, {kernel})"
 
     def name_of(self, code: Code, start: int, stop: int) -> str:
         """Returns the kernel's name as a C++ expression of type ``const char*``.
@@ -109,6 +122,23 @@ def _defined_kernels(code: Code) -> tuple[set[str], set[str]]:
                 index = closing
             index += 1
     return names, templates
+
+
+def _default_counts(code: Code) -> dict[str, int]:
+    """Returns the most parameters of the kernel templates of each name, if one of them has a default."""
+    counts: dict[str, int] = {}
+    for position in range(len(code)):
+        closing = code.angle_close(position + 1) if code.text(position) == "template" else None
+        if closing is None or not any(code.text(index) == "=" for index in range(position, closing)):
+            continue
+        stop = closing + 1
+        while stop < len(code) and code.text(stop) not in (";", "{", "}"):
+            stop += 1
+        if "__global__" not in names_in(code.span(closing, stop)):
+            continue
+        name = _kernel_behind(code, closing) or ""
+        counts[name] = max(counts.get(name, 0), len(code.arguments(position + 2, closing)))
+    return counts
 
 
 def _is_template(code: Code, position: int) -> bool:
@@ -180,9 +210,9 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
     arguments_close = code.close_of(arguments_open)
     if arguments_close is None:
         return
-    name = kernels.name_of(code, start, opening)
     kernel = code.one_line(start, opening)
-    code.replace(start, opening, f"::cuemu::launch({name}, __LINE__, ::cuemu::config(")
+    identity = kernels.identity(code, start, opening)
+    code.replace(start, opening, f"::cuemu::launch({identity}, __LINE__, ::cuemu::config(")
     code.token(opening).written = ""
     call = f"), [&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}"
     code.replace(closing, closing + 3, call)
@@ -264,7 +294,8 @@ def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
         function, index = _KERNEL_ARGUMENT[called]
         if index < len(arguments) and arguments[index][0] < arguments[index][1]:
             _qualify(code, position, f"::cuemu::{function}")
-            code.replace(*arguments[index], kernels.name_of(code, *arguments[index]))
+            name = kernels.name_of(code, *arguments[index])
+            code.replace(*arguments[index], f"CUEMU_KERNEL({name}, {code.one_line(*arguments[index])})")
 
 
 def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kernels: Kernels) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from harness.emulator.launch_bounds import rewrite_launch_bounds
 from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
@@ -44,6 +45,7 @@ def rewrite_cuda(source: str) -> str:
     _rewrite_macros(tokens, kernels, device_macros)
     _rewrite_code(code, kernels, device_macros)
     rewrite_plain_kernels(code)
+    rewrite_launch_bounds(code)
     return written(tokens)
 
 
@@ -84,7 +86,9 @@ def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozen
             continue
         parameters = frozenset(re.findall(r"[A-Za-z_]\w*", macro["parameters"] or ""))
         body = tokenize(token.text[macro.end() :], directives=False)
-        _rewrite_code(Code(body, parameters), kernels, device_macros)
+        code = Code(body, parameters)
+        _rewrite_code(code, kernels, device_macros)
+        rewrite_launch_bounds(code)
         token.written = token.text[: macro.end()] + written(body)
 
 

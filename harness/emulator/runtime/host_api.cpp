@@ -56,6 +56,16 @@ thread_local cudaError_t last_error = cudaSuccess;
 constexpr int kMultiprocessors = 132;
 constexpr int kBlocksPerMultiprocessor = 32;
 
+// Whether memory is certainly the device's. A tensor's may be the host's, too.
+bool is_device_only(const void* data) {
+  const char* const what = cuemu::guarded_extent(static_cast<const char*>(data)).what;
+  if (what == nullptr) return false;
+  for (const char* const own : {"cudaMalloc allocation", "cudaMallocAsync allocation", "cudaMallocPitch allocation"}) {
+    if (std::strcmp(what, own) == 0) return true;
+  }
+  return false;
+}
+
 std::size_t physical_bytes() {
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
@@ -271,6 +281,11 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
   if (sticky_error() != cudaSuccess) return sticky_error();
   if (bytes == 0) return cudaSuccess;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return set_last_error(cudaErrorInvalidMemcpyDirection);
+  const bool is_from_host = kind == cudaMemcpyHostToHost || kind == cudaMemcpyHostToDevice;
+  const bool is_to_host = kind == cudaMemcpyHostToHost || kind == cudaMemcpyDeviceToHost;
+  if ((is_from_host && is_device_only(from)) || (is_to_host && is_device_only(to))) {
+    return set_last_error(cudaErrorInvalidValue);
+  }
   if (to == nullptr || from == nullptr || cuemu::leaves_allocation(to, bytes) || cuemu::leaves_allocation(from, bytes)) {
     return set_last_error(cudaErrorInvalidValue);
   }

@@ -179,6 +179,17 @@ void begin_matrix_access(WarpOp operation, const void* address, unsigned alignme
 
 unsigned active_lanes(int line) { return kernel_worker().active_lanes(line); }
 
+void exceeds_launch_bounds(unsigned threads) {
+  Worker& worker = kernel_worker();
+  const Launch& launch = worker.block().launch();
+  const std::string most = std::to_string(threads);
+  worker.fail("launch", launch.line,
+              "invalid argument: kernel " + std::string(launch.kernel) + " was not run: a block of " +
+                  coordinates(launch.config.block) + " threads; the kernel's __launch_bounds__ allow " + most,
+              ("Launch at most " + most + " threads in a block, or raise the kernel's __launch_bounds__.").c_str(),
+              kInvalidValue);
+}
+
 void trap(int line) {
   Worker& worker = kernel_worker();
   worker.fail("trap", line, worker.position() + " executed __trap()",

@@ -98,17 +98,26 @@ class OsThreads {
   bool started_ = false;
 };
 
-struct Kernel {
+// What is known of a kernel before its launch.
+struct Traits {
   // The limit for dynamic memory that cudaFuncSetAttribute has set. Static memory does not count
   // against it.
   std::optional<std::size_t> dynamic_limit;
   std::optional<dim3> cluster;  // of __cluster_dims__
   bool is_any_cluster = false;  // whether a cluster may have more blocks than every device allows
+  int most_threads = static_cast<int>(kMostThreads);  // in a block, of __launch_bounds__
 
   std::size_t most_dynamic() const { return dynamic_limit.value_or(kDefaultSharedLimit); }
   // The limit for static and dynamic memory together.
   std::size_t most_shared() const { return dynamic_limit ? limits().shared_bytes : kDefaultSharedLimit; }
 };
+
+// The kernels of one name in a library: the instances of a template.
+struct Family {
+  std::optional<dim3> cluster;             // of all of them
+  std::map<const void*, Traits> by_code;  // with the code null, of an unknown one
+};
+using Families = std::map<std::pair<const void*, std::string>, Family>;
 
 // One for each process: OS threads do not survive a fork, so a child makes its own. Never
 // destroyed.
@@ -117,7 +126,7 @@ struct Device {
   OsThreads os_threads;
   Order order = Order::forward;
   std::uint64_t seed = 0;
-  std::map<std::string, Kernel> kernels;
+  Families kernels;
   // The launches by kernel, in the order of their first launch since the last take. They are few
   // enough for a linear search.
   std::vector<std::pair<std::string, std::uint64_t>> launches;
@@ -143,9 +152,26 @@ Device& device() {
   return *device_of_process;
 }
 
-Kernel known_kernel(const Device& here, const char* kernel) {
-  const auto known = here.kernels.find(kernel);
-  return known == here.kernels.end() ? Kernel{} : known->second;
+Family& family_of(Device& here, const Kernel& kernel) { return here.kernels[{kernel.library, kernel.name}]; }
+
+Traits& traits_of(Device& here, const Kernel& kernel) { return family_of(here, kernel).by_code[kernel.code]; }
+
+// What is known of a kernel. Of an unknown instance it is what holds for any of its family.
+Traits known_kernel(const Device& here, const Kernel& kernel) {
+  const auto family = here.kernels.find({kernel.library, kernel.name});
+  if (family == here.kernels.end()) return {};
+  Traits known;
+  if (kernel.code != nullptr) {
+    const auto own = family->second.by_code.find(kernel.code);
+    if (own != family->second.by_code.end()) known = own->second;
+  } else {
+    for (const auto& [code, one] : family->second.by_code) {
+      if (one.dynamic_limit) known.dynamic_limit = std::max(known.dynamic_limit.value_or(0), *one.dynamic_limit);
+      known.is_any_cluster = known.is_any_cluster || one.is_any_cluster;
+    }
+  }
+  known.cluster = family->second.cluster;
+  return known;
 }
 
 void count_launch(Device& here, const char* kernel) {
@@ -168,17 +194,17 @@ void refuse(const char* kernel, int line, cudaError_t error, const std::string& 
 
 std::uint64_t blocks_of(const dim3& grid) { return std::uint64_t{grid.x} * grid.y * grid.z; }
 
-int largest_cluster(const Kernel& known) { return known.is_any_cluster ? 16 : 8; }
+int largest_cluster(const Traits& known) { return known.is_any_cluster ? 16 : 8; }
 
 // The launch with the cluster that its kernel has by itself.
-Config clustered(const Config& given, const Kernel& known) {
+Config clustered(const Config& given, const Traits& known) {
   Config config = given;
   if (known.cluster && blocks_of(config.cluster) == 1) config.cluster = *known.cluster;
   return config;
 }
 
 // Whether CUDA would accept the launch's cluster. Reports it if not.
-bool acceptable_cluster(const char* kernel, int line, const Config& config, const Kernel& known) {
+bool acceptable_cluster(const char* kernel, int line, const Config& config, const Traits& known) {
   const dim3& grid = config.grid;
   const dim3& cluster = config.cluster;
   const std::uint64_t blocks = blocks_of(cluster), most = static_cast<std::uint64_t>(largest_cluster(known));
@@ -199,7 +225,8 @@ bool acceptable_cluster(const char* kernel, int line, const Config& config, cons
 }
 
 // Whether CUDA would accept the launch. Reports it if not.
-bool acceptable(const char* kernel, int line, const Config& config, std::size_t dynamic_limit) {
+bool acceptable(const char* kernel, int line, const Config& config, const Traits& known) {
+  const std::size_t dynamic_limit = known.most_dynamic();
   const dim3& grid = config.grid;
   const dim3& block = config.block;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
@@ -214,6 +241,13 @@ bool acceptable(const char* kernel, int line, const Config& config, std::size_t 
     refuse(kernel, line, cudaErrorInvalidConfiguration,
            "a grid of " + sizes(grid) + " blocks; the limits are (2147483647,65535,65535), none 0",
            "Skip the launch for empty tensors; put the longest dimension in x, or loop over the grid.");
+    return false;
+  }
+  if (threads > static_cast<std::uint64_t>(known.most_threads)) {
+    const std::string most = std::to_string(known.most_threads);
+    refuse(kernel, line, cudaErrorInvalidValue,
+           "a block of " + sizes(block) + " threads; the kernel's __launch_bounds__ allow " + most,
+           ("Launch at most " + most + " threads in a block, or raise the kernel's __launch_bounds__.").c_str());
     return false;
   }
   if (config.shared_bytes > dynamic_limit) {
@@ -238,7 +272,8 @@ bool acceptable(const char* kernel, int line, const Config& config, std::size_t 
 
 }  // namespace
 
-void run_launch(const char* kernel, int line, const Config& given, Entry entry, const void* bound) {
+void run_launch(const Kernel& launched, int line, const Config& given, Entry entry, const void* bound) {
+  const char* const kernel = launched.name;
   if (in_kernel()) {
     this_worker().fail("launch", line, std::string("kernel ") + kernel + " was launched from device code",
                        "Launch every kernel from host code: dynamic parallelism is not supported.",
@@ -247,9 +282,9 @@ void run_launch(const char* kernel, int line, const Config& given, Entry entry, 
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
   if (sticky_error() != cudaSuccess) return;
-  const Kernel known = known_kernel(here, kernel);
+  const Traits known = known_kernel(here, launched);
   const Config config = clustered(given, known);
-  if (!acceptable(kernel, line, config, known.most_dynamic())) return;
+  if (!acceptable(kernel, line, config, known)) return;
   if (!acceptable_cluster(kernel, line, config, known)) return;
   Launch launch;
   launch.kernel = kernel;
@@ -271,38 +306,52 @@ void run_launch(const char* kernel, int line, const Config& given, Entry entry, 
   here.threads += launch.blocks * config.block.x * config.block.y * config.block.z;
 }
 
-cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value) {
+cudaError_t func_set_attribute(const Kernel& kernel, cudaFuncAttribute attribute, int value) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
-  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) here.kernels[kernel].is_any_cluster = value != 0;
+  if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) traits_of(here, kernel).is_any_cluster = value != 0;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
   if (value < 0 || static_cast<std::size_t>(value) > limits().shared_bytes) return set_last_error(cudaErrorInvalidValue);
-  here.kernels[kernel].dynamic_limit = static_cast<std::size_t>(value);
+  traits_of(here, kernel).dynamic_limit = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 
-cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel) {
+cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const Kernel& kernel) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
   *attributes = cudaFuncAttributes{};
-  attributes->maxThreadsPerBlock = kMostThreads;
+  const Traits known = known_kernel(here, kernel);
+  attributes->maxThreadsPerBlock = known.most_threads;
   attributes->numRegs = 32;
   attributes->ptxVersion = attributes->binaryVersion = 90;
-  attributes->maxDynamicSharedSizeBytes = static_cast<int>(known_kernel(here, kernel).most_dynamic());
+  attributes->maxDynamicSharedSizeBytes = static_cast<int>(known.most_dynamic());
   return cudaSuccess;
 }
 
-bool note_cluster(const char* kernel, dim3 sizes) {
+bool note_cluster(const Kernel& kernel, dim3 sizes) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
-  here.kernels[kernel].cluster = sizes;
+  family_of(here, kernel).cluster = sizes;
   return true;
 }
 
-cudaError_t most_active_clusters(int* clusters, const char* kernel, const Config& given) {
+bool note_launch_bounds(const Kernel& kernel, int threads) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
-  const Kernel known = known_kernel(here, kernel);
+  if (kernel.code != nullptr) traits_of(here, kernel).most_threads = std::min(threads, static_cast<int>(kMostThreads));
+  return true;
+}
+
+int most_threads(const Kernel& kernel) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  return known_kernel(here, kernel).most_threads;
+}
+
+cudaError_t most_active_clusters(int* clusters, const Kernel& kernel, const Config& given) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  const Traits known = known_kernel(here, kernel);
   const Config config = clustered(given, known);
   const std::uint64_t blocks = blocks_of(config.cluster);
   *clusters = 0;
@@ -314,7 +363,7 @@ cudaError_t most_active_clusters(int* clusters, const char* kernel, const Config
   return cudaSuccess;
 }
 
-int largest_cluster(const char* kernel) {
+int largest_cluster(const Kernel& kernel) {
   Device& here = device();
   const std::lock_guard<std::mutex> lock(here.launching);
   return largest_cluster(known_kernel(here, kernel));

@@ -241,21 +241,26 @@ void lend_host_memory(const void* data, std::size_t bytes);
 void take_back_host_memory(const void* data);
 int blocks_per_multiprocessor(int threads, std::size_t shared_bytes);
 std::uint64_t most_resident_blocks(const Config& config);
-cudaError_t func_set_attribute(const char* kernel, cudaFuncAttribute attribute, int value);
-cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const char* kernel);
-// Notes a kernel's own cluster (__cluster_dims__). Returns whether it did, for the initialiser of a variable.
-bool note_cluster(const char* kernel, dim3 sizes);
-cudaError_t most_active_clusters(int* clusters, const char* kernel, const Config& config);
-int largest_cluster(const char* kernel);  // in blocks
+cudaError_t func_set_attribute(const Kernel& kernel, cudaFuncAttribute attribute, int value);
+cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const Kernel& kernel);
+// These note a kernel's own cluster (__cluster_dims__) and its most threads in a block (__launch_bounds__). They return
+// true, for the initialiser of a variable.
+bool note_cluster(const Kernel& kernel, dim3 sizes);
+bool note_launch_bounds(const Kernel& kernel, int threads);
+int most_threads(const Kernel& kernel);  // in a block
+cudaError_t most_active_clusters(int* clusters, const Kernel& kernel, const Config& config);
+int largest_cluster(const Kernel& kernel);  // in blocks
 
-inline cudaError_t occupancy_max_active_blocks(int* blocks, const char*, int threads, std::size_t shared_bytes) {
-  *blocks = blocks_per_multiprocessor(threads, shared_bytes);
+inline cudaError_t occupancy_max_active_blocks(int* blocks, const Kernel& kernel, int threads,
+                                               std::size_t shared_bytes) {
+  *blocks = threads > most_threads(kernel) ? 0 : blocks_per_multiprocessor(threads, shared_bytes);
   return cudaSuccess;
 }
 
-inline cudaError_t occupancy_max_potential_block_size(int* grid, int* block, const char*, std::size_t shared_bytes = 0,
-                                                      int most_threads = 0) {
-  *block = most_threads > 0 && most_threads < 1024 ? most_threads : 1024;
+inline cudaError_t occupancy_max_potential_block_size(int* grid, int* block, const Kernel& kernel,
+                                                      std::size_t shared_bytes = 0, int limit = 0) {
+  const int most = most_threads(kernel);
+  *block = limit > 0 && limit < most ? limit : most;
   cudaDeviceProp properties;
   cudaGetDeviceProperties(&properties, 0);
   *grid = properties.multiProcessorCount * blocks_per_multiprocessor(*block, shared_bytes);

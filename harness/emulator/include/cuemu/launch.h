@@ -46,7 +46,57 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;  // each library has its own
+
 namespace cuemu {
+
+template <typename Function>
+  requires std::is_function_v<Function>
+const void* code_of(int, Function* function) {
+  return reinterpret_cast<const void*>(function);
+}
+inline const void* code_of(int, const void* function) { return function; }
+
+// The code of the kernel that an expression names; null if only arguments could choose it from several. Generic, so
+// that the compiler looks for them before it decides.
+#define CUEMU_CODE(captures, ...)                                                                       \
+  captures<typename Tag>(Tag cuemu_tag) -> const void* {                                                \
+    if constexpr (requires { ::cuemu::code_of(cuemu_tag, __VA_ARGS__); }) {                             \
+      return ::cuemu::code_of(cuemu_tag, __VA_ARGS__);                                                  \
+    } else {                                                                                            \
+      return nullptr;                                                                                   \
+    }                                                                                                   \
+  }(0)
+#define CUEMU_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([&], __VA_ARGS__), &__dso_handle)
+
+static inline bool note_cluster(const char* name, dim3 sizes) {
+  return note_cluster(Kernel(name, nullptr, &__dso_handle), sizes);
+}
+
+// Runs when the library is loaded.
+template <typename Note>
+struct AtLoad {
+  static inline const bool is_done = Note()();
+};
+
+void exceeds_launch_bounds(unsigned threads);  // ends the launch
+inline void check_launch_bounds(unsigned threads) {
+  if (blockDim.x * blockDim.y * blockDim.z > threads) exceeds_launch_bounds(threads);
+}
+// C10_LAUNCH_BOUNDS_1 and _2 take no number beyond CUDA's limit.
+constexpr unsigned torchs_bound(unsigned threads) { return threads <= 1024 ? threads : 256; }
+
+// The beginning of a kernel with __launch_bounds__. The second macro also notes the bound of the kernel that the
+// expression names, so that host code can ask for it.
+#define CUEMU_LAUNCH_BOUNDS(threads) ::cuemu::check_launch_bounds(threads);
+#define CUEMU_NAMED_LAUNCH_BOUNDS(threads, name, ...)                                                                 \
+  CUEMU_LAUNCH_BOUNDS(threads)                                                                                        \
+  {                                                                                                                   \
+    const auto cuemu_note = [] {                                                                                      \
+      return ::cuemu::note_launch_bounds(::cuemu::Kernel(name, CUEMU_CODE([], __VA_ARGS__), &__dso_handle), threads); \
+    };                                                                                                                \
+    static_cast<void>(&::cuemu::AtLoad<std::remove_cv_t<decltype(cuemu_note)>>::is_done);                              \
+  }
 
 template <typename Stream = cudaStream_t>
 Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stream{}) {
@@ -64,7 +114,9 @@ template <typename Call, typename... Arguments>
 #ifdef CUEMU_CHECKED
 __attribute__((noinline))
 #endif
-void launch(const char* kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
+void launch(const Kernel& kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
+  static_assert((std::size_t{0} + ... + sizeof(Arguments)) <= 32764,
+                "the parameters of a kernel take more than 32764 bytes: copy large ones to the device, and pass a pointer");
   const auto bound = [&] { call(std::as_const(arguments)...); };
 #ifdef CUEMU_CHECKED
   const char* end = static_cast<const char*>(__builtin_frame_address(0));
@@ -80,7 +132,7 @@ template <typename... Parameters, std::size_t... Positions>
 void launch_with(const char* kernel, int line, void (*function)(Parameters...), const Config& config, void** parameters,
                  std::index_sequence<Positions...>) {
   launch(
-      kernel, line, config, [function](auto const&... values) { function(values...); },
+      Kernel(kernel, code_of(0, function), &__dso_handle), line, config, [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
           *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
 }
@@ -114,10 +166,10 @@ inline Config config_of(const cudaLaunchConfig_t& given) {
   return config;
 }
 
-inline cudaError_t occupancy_max_active_clusters(int* clusters, const char* kernel, const cudaLaunchConfig_t* given) {
+inline cudaError_t occupancy_max_active_clusters(int* clusters, const Kernel& kernel, const cudaLaunchConfig_t* given) {
   return most_active_clusters(clusters, kernel, config_of(*given));
 }
-inline cudaError_t occupancy_max_potential_cluster_size(int* blocks, const char* kernel, const cudaLaunchConfig_t*) {
+inline cudaError_t occupancy_max_potential_cluster_size(int* blocks, const Kernel& kernel, const cudaLaunchConfig_t*) {
   *blocks = largest_cluster(kernel);
   return cudaSuccess;
 }
@@ -126,7 +178,7 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel, int line,
                              void (*function)(Parameters...), Arguments&&... arguments) {
   launch(
-      kernel, line, config_of(*given), [function](auto const&... values) { function(values...); },
+      Kernel(kernel, code_of(0, function), &__dso_handle), line, config_of(*given), [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
   return cudaPeekAtLastError();
 }

@@ -19,6 +19,16 @@ struct Config {
   dim3 cluster = {};         // blocks that run at the same time and share memory
 };
 
+// A kernel. The instances of a template share a name and differ in their code, and two libraries may
+// have kernels of one name.
+struct Kernel {
+  const char* name;
+  const void* code = nullptr;     // null if only the launch's arguments tell the instance
+  const void* library = nullptr;  // the __dso_handle of the kernel's library
+  Kernel(const char* name, const void* code = nullptr, const void* library = nullptr)
+      : name(name), code(code), library(library) {}
+};
+
 using Entry = void (*)(const void* bound);
 
 #ifdef CUEMU_CHECKED
@@ -29,7 +39,7 @@ void note_launch_frame(const void* end, const void* call, std::size_t bytes);
 
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended. For a kernel that
 // takes its block's threads (take_threads) it calls the entry once for each block.
-void run_launch(const char* kernel, int line, const Config& config, Entry entry, const void* bound);
+void run_launch(const Kernel& kernel, int line, const Config& config, Entry entry, const void* bound);
 
 // The threads of the calling block, for kernels that loop over them since nothing in them waits.
 // All of them end with the calling thread. The first thread of a block must call it, before
