@@ -386,6 +386,8 @@ class Scopes:
 
 
 def _is_function_header(code: Code, start: int, opening: int) -> bool:
+    while code.text(start) == "template" and (closing := code.angle_close(start + 1)) is not None:
+        start = closing + 1  # a template's parameters may have defaults
     texts = [code.text(position) for position in range(start, opening)]
     if "namespace" in texts or "(" not in texts:
         return False

@@ -18,7 +18,7 @@ def squeezed(text: str) -> str:
 def launch(name: str, config: str, kernel: str, arguments: str = "") -> str:
     passed = f", {arguments}" if arguments else ""
     return (
-        f'::cuemu::launch("{name}", __LINE__, ::cuemu::config({config}), '
+        f'::cuemu::launch(CUEMU_KERNEL("{name}", {kernel}), __LINE__, ::cuemu::config({config}), '
         f"[&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}{passed})"
     )
 
@@ -62,7 +62,7 @@ def test_a_launch_over_several_lines_keeps_every_line() -> None:
     source = "k<float,  // elements\n  4>\n  <<<grid,\n     block>>>(x,\n      /* the\n size */ n);\nint after;"
     result = rewrite_cuda(source)
     assert result.count("\n") == source.count("\n")
-    assert result.split("\n")[0].startswith('::cuemu::launch("k", __LINE__')
+    assert squeezed(result.split("\n")[0]).startswith('::cuemu::launch(CUEMU_KERNEL("k", k<float, 4>), __LINE__')
     assert result.split("\n")[-1] == "int after;"
 
 
@@ -70,7 +70,7 @@ def test_a_launch_in_a_macro_body_stays_in_its_continued_lines() -> None:
     source = "#define RUN(K, n) K<<<(n), \\\n    256>>>(x, \\\n    n)\nint after;"
     result = rewrite_cuda(source)
     first, second, third, last = result.split("\n")
-    assert first.startswith("#define RUN(K, n) ::cuemu::launch(#K, __LINE__")
+    assert first.startswith("#define RUN(K, n) ::cuemu::launch(CUEMU_KERNEL(#K, K), __LINE__")
     assert first.endswith("\\")
     assert second.endswith("\\")
     assert not third.endswith("\\")
@@ -266,12 +266,12 @@ def test_braces_get_the_type_of_the_parameter() -> None:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("cudaFuncSetAttribute(k, attribute, 1 << 16);", '::cuemu::func_set_attribute("k", attribute, 1 << 16);'),
-        ("cudaFuncSetAttribute(&k, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
-        ("cudaFuncSetAttribute((const void*)k<float, 3>, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
-        ("cudaFuncSetAttribute(n::k<1>, a, v);", '::cuemu::func_set_attribute("k", a, v);'),
-        ("::cudaFuncSetAttribute(reinterpret_cast<void*>(&k), a, v);", '::cuemu::func_set_attribute("k", a, v);'),
-        ("cudaFuncGetAttributes(&attributes, k);", '::cuemu::func_get_attributes(&attributes, "k");'),
+        ("cudaFuncSetAttribute(k, attribute, 1 << 16);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", k), attribute, 1 << 16);'),
+        ("cudaFuncSetAttribute(&k, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", &k), a, v);'),
+        ("cudaFuncSetAttribute((const void*)k<float, 3>, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", (const void*)k<float, 3>), a, v);'),
+        ("cudaFuncSetAttribute(n::k<1>, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", n::k<1>), a, v);'),
+        ("::cudaFuncSetAttribute(reinterpret_cast<void*>(&k), a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", reinterpret_cast<void*>(&k)), a, v);'),
+        ("cudaFuncGetAttributes(&attributes, k);", '::cuemu::func_get_attributes(&attributes, CUEMU_KERNEL("k", k));'),
         (
             "cudaLaunchKernel((const void*)k<4>, g, b, p, 0, s);",
             '::cuemu::launch_kernel("k", __LINE__, k<4>, g, b, p, 0, s);',
@@ -291,8 +291,8 @@ def test_calls_that_name_a_kernel(call: str, expected: str) -> None:
 def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
     source = KERNEL + "void f() { auto p = &k; cudaFuncSetAttribute(p, a, v); p<<<1, 2>>>(x, 1); }"
     result = rewrite_cuda(source)
-    assert '::cuemu::func_set_attribute("k", a, v)' in result
-    assert '::cuemu::launch("k", __LINE__' in result
+    assert '::cuemu::func_set_attribute(CUEMU_KERNEL("k", p), a, v)' in result
+    assert '::cuemu::launch(CUEMU_KERNEL("k", p), __LINE__' in result
 
 
 @pytest.mark.parametrize(
@@ -320,3 +320,53 @@ def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
 def test_names_of_the_device_become_the_cpus(source: str, expected: str) -> None:
     assert rewrite_host(source) == expected
     assert rewrite_cuda(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("__global__ void __launch_bounds__(256) k(int* x) {}", 'CUEMU_NAMED_LAUNCH_BOUNDS((256), "k", k)'),
+        ("__launch_bounds__(N, 2) __global__ void k(int* x) {}", 'CUEMU_NAMED_LAUNCH_BOUNDS((N), "k", k)'),
+        (
+            "template <int N, typename T = int, int... M> __global__ void __launch_bounds__(2 * N) k(T* x) {}",
+            'CUEMU_NAMED_LAUNCH_BOUNDS((2 * N), "k", k<N, T, M...>)',
+        ),
+        (
+            "template <> __global__ void __launch_bounds__(64) k<64>(int* x) {}",
+            'CUEMU_NAMED_LAUNCH_BOUNDS((64), "k", k<64>)',
+        ),
+        ("template <int> __global__ void __launch_bounds__(64) k(int* x) {}", "CUEMU_LAUNCH_BOUNDS((64))"),
+        ("__global__ void __launch_bounds__(64) scale(float scale) {}", "CUEMU_LAUNCH_BOUNDS((64))"),
+        (
+            "__global__ void C10_LAUNCH_BOUNDS_1(512) k(int* x) {}",
+            'CUEMU_NAMED_LAUNCH_BOUNDS(::cuemu::torchs_bound(512), "k", k)',
+        ),
+        (
+            "#define K(name, n) __global__ void __launch_bounds__(n) name(int* x) {}",
+            "CUEMU_NAMED_LAUNCH_BOUNDS((n), #name, name)",
+        ),
+    ],
+)
+def test_a_kernel_with_a_bound_begins_with_a_check(source: str, expected: str) -> None:
+    assert f"{{ {expected}" in rewrite_cuda(source)
+
+
+def test_a_declaration_with_a_bound_stays() -> None:
+    source = "__global__ void __launch_bounds__(64) k(int* x);"
+    assert rewrite_cuda(source) == source
+
+
+def test_an_argument_with_a_default_may_decide_about_the_instance() -> None:
+    template = "template <int N, typename T = float> __global__ void k(T* x) {}\n"
+    assert 'CUEMU_KERNEL("k", nullptr)' in rewrite_cuda(template + "void f() { k<3><<<1, 2>>>(x); }")
+    assert 'CUEMU_KERNEL("k", k<3, int>)' in rewrite_cuda(template + "void f() { k<3, int><<<1, 2>>>(x); }")
+
+
+def test_the_heap_notes_what_new_allocates() -> None:
+    source = "void f() { int* a = new int[3]; a = new (place) int; } void* operator new(size_t);"
+    assert rewrite_cuda(source) == source.replace("new int[3]", "new CUEMU_ON_HEAP int[3]")
+
+
+def test_a_template_with_a_default_is_a_function() -> None:
+    source = "template <typename T, typename S = float> __global__ void k(T* x) { __shared__ float tile[3]; }\nint g() {}"
+    assert "shared_slot" in rewrite_cuda(source).split("{", 1)[1].split("}")[0]
