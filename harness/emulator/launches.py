@@ -48,6 +48,7 @@ class Kernels:
     def __init__(self, code: Code):
         self._defined, self._templates = _defined_kernels(code)
         self._counts = _default_counts(code)
+        self._references = _reference_parameters(code)
         self._aliases: dict[str, set[str]] = {}
         for position in range(1, len(code) - 1):
             if code.text(position) == "=" and code.is_name(position - 1):
@@ -64,6 +65,11 @@ class Kernels:
     def is_deduced(self, code: Code, start: int, stop: int) -> bool:
         """Tells whether a launched expression is a kernel template without any template arguments."""
         return base_name(code, start, stop) in self._templates and code.text(stop - 1) != ">"
+
+    def references(self, code: Code, start: int, stop: int) -> set[int]:
+        """Returns the positions of a launched kernel's parameters that are references. None are known of a template's."""
+        name = base_name(code, start, stop) or ""
+        return set() if name in self._templates else self._references.get(name, set())
 
     def identity(self, code: Code, start: int, stop: int) -> str:
         """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``.
@@ -124,6 +130,20 @@ def _defined_kernels(code: Code) -> tuple[set[str], set[str]]:
     return names, templates
 
 
+def _reference_parameters(code: Code) -> dict[str, set[int]]:
+    """Returns the positions of the parameters that are references, for each ``__global__`` function with some."""
+    found: dict[str, set[int]] = {}
+    for position in range(len(code)):
+        opening = _parameters_behind(code, position) if code.text(position) == "__global__" else None
+        closing = code.close_of(opening) if opening is not None else None
+        if opening is None or closing is None:
+            continue
+        for place, (first, stop) in enumerate(code.arguments(opening + 1, closing)):
+            if stop - 2 > first and code.text(stop - 2) == "&" and code.is_name(stop - 1):
+                found.setdefault(code.text(opening - 1), set()).add(place)
+    return found
+
+
 def _default_counts(code: Code) -> dict[str, int]:
     """Returns the most parameters of the kernel templates of each name, if one of them has a default."""
     counts: dict[str, int] = {}
@@ -181,11 +201,16 @@ def _declaration_start(code: Code, position: int) -> int:
 
 def _kernel_behind(code: Code, position: int) -> str | None:
     """Returns the name in front of the parameters of a declaration, from a position among its attributes on."""
+    parameters = _parameters_behind(code, position)
+    return None if parameters is None else code.text(parameters - 1)
+
+
+def _parameters_behind(code: Code, position: int) -> int | None:
     for index in range(position + 1, len(code)):
         if code.text(index) in (";", "{", "}"):
             return None
         if code.text(index) == "(" and code.is_name(index - 1) and code.text(index - 1) not in _ATTRIBUTES:
-            return code.text(index - 1)
+            return index
     return None
 
 
@@ -218,7 +243,12 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
     code.replace(closing, closing + 3, call)
     has_arguments = arguments_close > arguments_open + 1
     code.token(arguments_open).written = ", " if has_arguments else ""
+    references = kernels.references(code, start, opening)
     for place, (first, stop) in enumerate(code.arguments(arguments_open + 1, arguments_close)):
+        if place in references and code.text(first) != "{":
+            code.token(first).written = f"::cuemu::by_reference({code.token(first).written}"
+            code.token(stop - 1).written += ")"
+            continue
         # Passed on as a variable, NULL would no longer convert to a pointer.
         if stop == first + 1 and code.text(first) == "NULL":
             code.token(first).written = "nullptr"

@@ -266,11 +266,20 @@ def test_braces_get_the_type_of_the_parameter() -> None:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("cudaFuncSetAttribute(k, attribute, 1 << 16);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", k), attribute, 1 << 16);'),
+        (
+            "cudaFuncSetAttribute(k, attribute, 1 << 16);",
+            '::cuemu::func_set_attribute(CUEMU_KERNEL("k", k), attribute, 1 << 16);',
+        ),
         ("cudaFuncSetAttribute(&k, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", &k), a, v);'),
-        ("cudaFuncSetAttribute((const void*)k<float, 3>, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", (const void*)k<float, 3>), a, v);'),
+        (
+            "cudaFuncSetAttribute((const void*)k<float, 3>, a, v);",
+            '::cuemu::func_set_attribute(CUEMU_KERNEL("k", (const void*)k<float, 3>), a, v);',
+        ),
         ("cudaFuncSetAttribute(n::k<1>, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", n::k<1>), a, v);'),
-        ("::cudaFuncSetAttribute(reinterpret_cast<void*>(&k), a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", reinterpret_cast<void*>(&k)), a, v);'),
+        (
+            "::cudaFuncSetAttribute(reinterpret_cast<void*>(&k), a, v);",
+            '::cuemu::func_set_attribute(CUEMU_KERNEL("k", reinterpret_cast<void*>(&k)), a, v);',
+        ),
         ("cudaFuncGetAttributes(&attributes, k);", '::cuemu::func_get_attributes(&attributes, CUEMU_KERNEL("k", k));'),
         (
             "cudaLaunchKernel((const void*)k<4>, g, b, p, 0, s);",
@@ -368,5 +377,7 @@ def test_the_heap_notes_what_new_allocates() -> None:
 
 
 def test_a_template_with_a_default_is_a_function() -> None:
-    source = "template <typename T, typename S = float> __global__ void k(T* x) { __shared__ float tile[3]; }\nint g() {}"
+    source = (
+        "template <typename T, typename S = float> __global__ void k(T* x) { __shared__ float tile[3]; }\nint g() {}"
+    )
     assert "shared_slot" in rewrite_cuda(source).split("{", 1)[1].split("}")[0]

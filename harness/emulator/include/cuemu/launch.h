@@ -109,6 +109,21 @@ Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stre
 template <std::size_t Position, typename... Parameters>
 std::remove_cv_t<std::tuple_element_t<Position, std::tuple<Parameters...>>> parameter(void (*)(Parameters...));
 
+// An argument whose parameter is a reference. Kernels get its address, as a GPU does.
+template <typename Value>
+struct Reference {
+  Value* value;
+  operator Value&() const { return *value; }
+};
+template <typename Value>
+Reference<Value> by_reference(Value& value) {
+  return {&value};
+}
+template <typename Value>
+Reference<const Value> by_reference(const Value& value) {
+  return {&value};
+}
+
 // Runs `call(arguments...)` for every CUDA thread. It evaluates and stores the arguments once.
 template <typename Call, typename... Arguments>
 #ifdef CUEMU_CHECKED
