@@ -244,7 +244,6 @@ def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., 
 
     In a rehearsal a function that ``makes`` tensors makes them there by default.
     """
-
     shares = getattr(function, "__name__", "") in _SHARING
 
     @functools.wraps(function)

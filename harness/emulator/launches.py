@@ -67,7 +67,7 @@ class Kernels:
         return base_name(code, start, stop) in self._templates and code.text(stop - 1) != ">"
 
     def references(self, code: Code, start: int, stop: int) -> set[int]:
-        """Returns the positions of a launched kernel's parameters that are references. None are known of a template's."""
+        """Returns the positions of the parameters that are references, of a launched kernel that is no template."""
         name = base_name(code, start, stop) or ""
         return set() if name in self._templates else self._references.get(name, set())
 

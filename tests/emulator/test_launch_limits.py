@@ -94,9 +94,8 @@ int run(torch::Tensor x) {
 
 def test_equal_names_in_two_libraries_share_no_limit(run_solution: RunSolution) -> None:
     first, second = REVERSE.format(setting=SETTING), REVERSE.format(setting="")
-    answer = run_solution(
-        f"{SOLUTION}result = [build('first', '''{first}''').run(x), build('second', '''{second}''').run(x), x[0].item()]"
-    )
+    builds = f"build('first', '''{first}''').run(x), build('second', '''{second}''').run(x)"
+    answer = run_solution(f"{SOLUTION}result = [{builds}, x[0].item()]")
     assert answer["result"] == [0, 1, 255.0]
     (report,) = answer["reports"]
     assert report["kind"] == "launch"
@@ -126,9 +125,14 @@ def test_parameters_beyond_the_limit_do_not_build(run_solution: RunSolution) -> 
 
 
 def test_parameters_within_the_limit(run_solution: RunSolution) -> None:
-    code = LARGE.replace("COUNT", "8000")
+    code = LARGE.replace("COUNT", "3000")
     answer = run_solution(f"{SOLUTION}result = [build('large', '''{code}''').run(x), x[3].item()]")
     assert answer["result"] == [0, 7.0]
+
+
+def test_parameters_that_would_not_fit_a_threads_stack_are_refused(run_solution: RunSolution) -> None:
+    answer = run_solution(f"{SOLUTION}build('large', '''{LARGE.replace('COUNT', '8000')}''')")
+    assert "more than 12 KB of parameters" in answer["unsupported"][0]
 
 
 def test_a_copy_has_the_direction_of_its_pointers(run_solution: RunSolution) -> None:
