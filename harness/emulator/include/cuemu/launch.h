@@ -131,7 +131,8 @@ __attribute__((noinline))
 #endif
 void launch(const Kernel& kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
   static_assert((std::size_t{0} + ... + sizeof(Arguments)) <= 32764,
-                "the parameters of a kernel take more than 32764 bytes: copy large ones to the device, and pass a pointer");
+                "the parameters of a kernel take more than 32764 bytes: "
+                "copy large ones to the device, and pass a pointer");
   const auto bound = [&] { call(std::as_const(arguments)...); };
 #ifdef CUEMU_CHECKED
   const char* end = static_cast<const char*>(__builtin_frame_address(0));
@@ -147,7 +148,8 @@ template <typename... Parameters, std::size_t... Positions>
 void launch_with(const char* kernel, int line, void (*function)(Parameters...), const Config& config, void** parameters,
                  std::index_sequence<Positions...>) {
   launch(
-      Kernel(kernel, code_of(0, function), &__dso_handle), line, config, [function](auto const&... values) { function(values...); },
+      Kernel(kernel, code_of(0, function), &__dso_handle), line, config,
+      [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
           *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
 }
@@ -193,7 +195,8 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel, int line,
                              void (*function)(Parameters...), Arguments&&... arguments) {
   launch(
-      Kernel(kernel, code_of(0, function), &__dso_handle), line, config_of(*given), [function](auto const&... values) { function(values...); },
+      Kernel(kernel, code_of(0, function), &__dso_handle), line, config_of(*given),
+      [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
   return cudaPeekAtLastError();
 }

@@ -100,7 +100,8 @@ template <Loop loop, typename Body>
 inline void for_each_thread(const Body& body) {
   // A thread's stack holds up to four copies.
   static_assert(sizeof(Body) <= 12 * 1024,
-                "cuemu-unsupported: a kernel with more than 12 KB of parameters: copy large ones to the device, and pass a pointer");
+                "cuemu-unsupported: a kernel with more than 12 KB of parameters: "
+                "copy large ones to the device, and pass a pointer");
   const Threads threads = take_threads();
   if constexpr (loop == Loop::vectors) {
     if (threads.is_forward && gridDim.x <= kMostNumbered && has_wide_vectors()) return run_vectors(body);
