@@ -47,6 +47,8 @@ class Emulator:
 
     def begin(self) -> None:
         self.runtime.cuemu_set_checking(int(self.checked), *FILLS[0])
+        # The kernels work on arrays of ctypes, which are the host's memory: all of it, from the second page on.
+        self.runtime.cuemu_lend_tensor(ctypes.c_void_p(4096), ctypes.c_size_t(2**62))
 
     def reset(self) -> None:
         self.runtime.cuemu_set_checking(0, *FILLS[0])
