@@ -99,7 +99,7 @@ CUEMU_WIDE void run_vectors(const Body& given) {
 template <Loop loop, typename Body>
 inline void for_each_thread(const Body& body) {
   // A thread's stack holds up to four copies.
-  static_assert(sizeof(Body) <= 12 * 1024,
+  static_assert(sizeof(Body) <= 12 * 1024 || sizeof(Body) > 32764,  // the launch refuses those
                 "cuemu-unsupported: a kernel with more than 12 KB of parameters: "
                 "copy large ones to the device, and pass a pointer");
   const Threads threads = take_threads();
