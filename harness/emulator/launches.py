@@ -308,10 +308,15 @@ def _has_comma(code: Code, start: int, stop: int) -> bool:
     return False
 
 
-def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
+def rewrite_kernel_calls(code: Code, kernels: Kernels, in_macro: bool) -> None:
     """Rewrites the runtime calls that take a kernel so that they name it."""
+    within = [not in_macro]  # for the text and each open brace, whether it is outside functions
     for position in range(len(code)):
         called = code.text(position)
+        if called == "{":
+            within.append(_begins_namespace(code, position))
+        elif called == "}" and within:
+            within.pop()
         if called not in _KERNEL_ARGUMENT and called not in _LAUNCH_CALLS:
             continue
         closing = code.close_of(position + 1) if code.text(position + 1) == "(" else None
@@ -325,7 +330,19 @@ def rewrite_kernel_calls(code: Code, kernels: Kernels) -> None:
         if index < len(arguments) and arguments[index][0] < arguments[index][1]:
             _qualify(code, position, f"::cuemu::{function}")
             name = kernels.name_of(code, *arguments[index])
-            code.replace(*arguments[index], f"CUEMU_KERNEL({name}, {code.one_line(*arguments[index])})")
+            before = code.text(position - (2 if code.text(position - 1) == "::" else 1))
+            is_global = all(within) and before in ("=", "(", "{", ",")
+            macro = "CUEMU_GLOBAL_KERNEL" if is_global else "CUEMU_KERNEL"
+            code.replace(*arguments[index], f"{macro}({name}, {code.one_line(*arguments[index])})")
+
+
+def _begins_namespace(code: Code, position: int) -> bool:
+    """Tells whether a brace opens a namespace or ``extern "C"``."""
+    before = position - 1
+    while before >= 0 and (code.is_name(before) or code.text(before) == "::") and code.text(before) != "namespace":
+        before -= 1
+    opens = code.text(before) if before >= 0 else ""
+    return opens == "namespace" or (opens.startswith('"') and before > 0 and code.text(before - 1) == "extern")
 
 
 def _rewrite_launch_call(code: Code, position: int, arguments: list[Range], kernels: Kernels) -> None:

@@ -68,11 +68,11 @@ def rewrite_host(source: str) -> str:
     return written(tokens)
 
 
-def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str]) -> None:
+def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str], in_macro: bool = False) -> None:
     _rewrite_device(code)
     _rewrite_asm(code)
     _rewrite_new(code)
-    rewrite_kernel_calls(code, kernels)
+    rewrite_kernel_calls(code, kernels, in_macro)
     rewrite_clusters(code)
     rewrite_launches(code, kernels)
     rewrite_shared(code, device_macros)
@@ -87,7 +87,7 @@ def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozen
         parameters = frozenset(re.findall(r"[A-Za-z_]\w*", macro["parameters"] or ""))
         body = tokenize(token.text[macro.end() :], directives=False)
         code = Code(body, parameters)
-        _rewrite_code(code, kernels, device_macros)
+        _rewrite_code(code, kernels, device_macros, in_macro=True)
         rewrite_launch_bounds(code)
         token.written = token.text[: macro.end()] + written(body)
 

@@ -272,6 +272,14 @@ def test_braces_get_the_type_of_the_parameter() -> None:
         ),
         ("cudaFuncSetAttribute(&k, a, v);", '::cuemu::func_set_attribute(CUEMU_KERNEL("k", &k), a, v);'),
         (
+            "namespace n { static auto e = cudaFuncSetAttribute(k, a, v); }",
+            'namespace n { static auto e = ::cuemu::func_set_attribute(CUEMU_GLOBAL_KERNEL("k", k), a, v); }',
+        ),
+        (
+            "void f() { auto e = cudaFuncSetAttribute(k, a, v); }",
+            'void f() { auto e = ::cuemu::func_set_attribute(CUEMU_KERNEL("k", k), a, v); }',
+        ),
+        (
             "cudaFuncSetAttribute((const void*)k<float, 3>, a, v);",
             '::cuemu::func_set_attribute(CUEMU_KERNEL("k", (const void*)k<float, 3>), a, v);',
         ),

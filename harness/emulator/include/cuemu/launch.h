@@ -46,9 +46,10 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
-extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;  // each library has its own
-
 namespace cuemu {
+
+// Its address tells libraries apart, since each has its own.
+inline __attribute__((visibility("hidden"))) const char library_mark = 0;
 
 template <typename Function>
   requires std::is_function_v<Function>
@@ -67,10 +68,12 @@ inline const void* code_of(int, const void* function) { return function; }
       return nullptr;                                                                                   \
     }                                                                                                   \
   }(0)
-#define CUEMU_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([&], __VA_ARGS__), &__dso_handle)
+#define CUEMU_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([&], __VA_ARGS__), &::cuemu::library_mark)
+// The same outside functions, where a lambda has nothing to capture.
+#define CUEMU_GLOBAL_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([], __VA_ARGS__), &::cuemu::library_mark)
 
 static inline bool note_cluster(const char* name, dim3 sizes) {
-  return note_cluster(Kernel(name, nullptr, &__dso_handle), sizes);
+  return note_cluster(Kernel(name, nullptr, &library_mark), sizes);
 }
 
 // Runs when the library is loaded.
@@ -93,7 +96,7 @@ constexpr unsigned torchs_bound(unsigned threads) { return threads <= 1024 ? thr
   CUEMU_LAUNCH_BOUNDS(threads)                                                                                        \
   {                                                                                                                   \
     const auto cuemu_note = [] {                                                                                      \
-      return ::cuemu::note_launch_bounds(::cuemu::Kernel(name, CUEMU_CODE([], __VA_ARGS__), &__dso_handle), threads); \
+      return ::cuemu::note_launch_bounds(CUEMU_GLOBAL_KERNEL(name, __VA_ARGS__), threads);                            \
     };                                                                                                                \
     static_cast<void>(&::cuemu::AtLoad<std::remove_cv_t<decltype(cuemu_note)>>::is_done);                              \
   }
@@ -148,7 +151,7 @@ template <typename... Parameters, std::size_t... Positions>
 void launch_with(const char* kernel, int line, void (*function)(Parameters...), const Config& config, void** parameters,
                  std::index_sequence<Positions...>) {
   launch(
-      Kernel(kernel, code_of(0, function), &__dso_handle), line, config,
+      Kernel(kernel, code_of(0, function), &library_mark), line, config,
       [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
           *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
@@ -195,7 +198,7 @@ template <typename... Parameters, typename... Arguments>
 cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel, int line,
                              void (*function)(Parameters...), Arguments&&... arguments) {
   launch(
-      Kernel(kernel, code_of(0, function), &__dso_handle), line, config_of(*given),
+      Kernel(kernel, code_of(0, function), &library_mark), line, config_of(*given),
       [function](auto const&... values) { function(values...); },
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
   return cudaPeekAtLastError();

@@ -24,7 +24,7 @@ struct Config {
 struct Kernel {
   const char* name;
   const void* code = nullptr;     // null if only the launch's arguments tell the instance
-  const void* library = nullptr;  // the __dso_handle of the kernel's library
+  const void* library = nullptr;  // the address of `library_mark` in the kernel's library
   Kernel(const char* name, const void* code = nullptr, const void* library = nullptr)
       : name(name), code(code), library(library) {}
 };
