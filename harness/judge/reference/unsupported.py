@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,9 +16,13 @@ from harness.judge.reference.reference import Reference
 from harness.wire.commands import EVALUATION, INFERENCE
 from harness.wire.variations import reversed_input, with_gaps
 
-#: The most by which a factor of the cotangent may change a gradient, relative to its L2 norm, and as a
+#: The most by which a factor of the cotangent may change a gradient's L2 norm, relative to it and as a
 #: multiple of what chance changes. A power of two changes nothing, unless values leave their range.
 SAME, BEYOND_CHANCE = 2.0**-20, 16.0
+#: The least norm of a gradient that is not zero, so that the factor leaves normal numbers normal.
+SMALLEST = 2.0**-80
+#: Elements that are added up at a time, in float64.
+_PART = 1 << 24
 
 
 def unsupported(reference: Reference, draw: Draw, seed: int, graph: Graph, leaves: Sequence[str]) -> frozenset[str]:
@@ -60,14 +65,25 @@ def _runs(run: Callable[[], None]) -> bool:
 
 def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
     """Return the forms of a cotangent under which the reference's backward fails or gives something else."""
-    ones = [torch.ones((), dtype=one.dtype, device=one.device).expand_as(one) for one in graph.outputs]
-    found = set() if _bears_scale(graph, leaves, ones) else {SCALED}
-    for name, formed in ((GAPPED, with_gaps), (TRANSPOSED, _transposed)):
+    tries: dict[str, Callable[[], bool]] = {
+        SCALED: lambda: _bears_scale(graph, leaves),
+        GAPPED: lambda: bool(graph.gradients([with_gaps(one) for one in _constant(graph, 1.0)])),
+        TRANSPOSED: lambda: bool(graph.gradients([_transposed(one) for one in _constant(graph, 1.0)])),
+    }
+    found = set()
+    for name, tried in tries.items():
         try:
-            graph.gradients([formed(one) for one in ones])
+            if not tried():
+                found.add(name)
         except (RuntimeError, torch.OutOfMemoryError):  # of an autograd.Function of the problem's own
             found.add(name)
     return found
+
+
+def _constant(graph: Graph, value: float) -> list[torch.Tensor]:
+    """Return a cotangent whose elements are one, expanded."""
+    outputs = graph.outputs
+    return [torch.full((), value, dtype=one.dtype, device=one.device).expand_as(one) for one in outputs]
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,26 +92,31 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.permute(order).contiguous().permute(order)
 
 
-def _bears_scale(graph: Graph, leaves: Sequence[str], ones: Sequence[torch.Tensor]) -> bool:
+def _bears_scale(graph: Graph, leaves: Sequence[str]) -> bool:
     """Return whether a cotangent times ``LOSS_SCALE`` or its inverse gives as many times the gradients.
 
     Half precision inside a model leaves its range then, and some operators choose their method by
-    the size of what they get.
+    the size of what they get. Norms tell it, and only one cotangent's gradients are in memory.
     """
-    if not all(one.is_floating_point() for one in ones):  # whose own zeros and ones no factor may change
+    if not all(one.is_floating_point() for one in graph.outputs):  # no factor may change zeros and ones of integers
         return False
-    usual, again = graph.gradients(ones), graph.gradients(ones)
+    usual, again = _norms(graph, leaves, 1.0), _norms(graph, leaves, 1.0)
     for factor in (LOSS_SCALE, 1 / LOSS_SCALE):
-        scaled = graph.gradients([one * factor for one in ones])
-        for name in leaves:
-            expected, repeated, received = usual[name], again[name], scaled[name]
-            if expected is None or repeated is None or received is None or expected.dtype is torch.float16:
-                return False
-            allowed = SAME * _norm(expected) + BEYOND_CHANCE * _norm(repeated - expected)
-            if not _norm(received / factor - expected) <= allowed:
+        for one, repeated, scaled in zip(usual, again, _norms(graph, leaves, factor), strict=True):
+            is_same = abs(scaled / factor - one) <= SAME * one + BEYOND_CHANCE * abs(repeated - one)
+            if not is_same or 0 < one < SMALLEST:
                 return False
     return True
 
 
-def _norm(tensor: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))
+def _norms(graph: Graph, leaves: Sequence[str], factor: float) -> list[float]:
+    """Return the L2 norm of each leaf's gradient under a constant cotangent; NaN for a gradient in float16."""
+    gradients = graph.gradients(_constant(graph, factor))
+    found = []
+    for name in leaves:
+        gradient = gradients.pop(name)
+        assert gradient is not None
+        parts = torch.split(gradient.reshape(-1), _PART)
+        squares = sum(float(part.double().square().sum()) for part in parts)
+        found.append(math.nan if gradient.dtype is torch.float16 else math.sqrt(squares))
+    return found
