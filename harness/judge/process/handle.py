@@ -51,8 +51,9 @@ from harness.wire.replies import REPLIES, Building, Ready, Reply
 START_LIMIT_S = 120.0
 DRAIN_READS = 64
 SEND_LIMIT_S = 10
-#: Seconds to wait until a stopped process stands still.
-STOP_LIMIT_S = 0.05
+#: Seconds to wait until a stopped process stands still, and between two looks. On a busy machine a
+#: thread gets its signal late.
+STOP_LIMIT_S, STOP_PAUSE_S = 0.25, 0.00025
 #: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
 #: An honest worker's refusals fit in this; longer ones are not remembered.
@@ -259,7 +260,7 @@ class WorkerHandle:
         self._signal(signal.SIGSTOP)
         patience = time.monotonic() + STOP_LIMIT_S
         while not is_stopped(self._process.pid) and time.monotonic() < patience:
-            time.sleep(STOP_LIMIT_S / 200)  # A signal arrives when its thread is next scheduled.
+            time.sleep(STOP_PAUSE_S)  # A signal arrives when its thread is next scheduled.
         self._used_s = processor_seconds(self._process.pid)
 
     def used_since_pause_s(self) -> float:
