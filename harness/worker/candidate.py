@@ -172,12 +172,13 @@ class Instance:
             watched: Gives the context for a call, by its direction.
         """
         assert self._command is not None
-        differentiates = self._command.differentiate
+        differentiates, reorders = self._command.differentiate, self._command.reorders
         for number in range(self._command.aside_calls):
-            is_in_place = number % 2 == 1 or not self._command.reorders
-            changed = self._arguments if self._command.reorders else []
-            with reversed_in_place(changed) if is_in_place else contextlib.nullcontext():
-                inputs = self._arguments if is_in_place else [reversed_input(value) for value in self._arguments]
+            is_in_place = number % 2 == 1
+            with reversed_in_place(self._arguments if reorders and is_in_place else ()):
+                inputs = self._arguments
+                if reorders and not is_in_place:
+                    inputs = [reversed_input(value) for value in self._arguments]
                 with watched(FORWARD), torch.set_grad_enabled(differentiates):
                     outputs = tensors_of(model(*inputs))
             if differentiates and model is self.model and number == 0:

@@ -13,7 +13,7 @@ import torch
 from harness.judge.case_context import CaseContext
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.exchange import Exchange, TensorForm
-from harness.judge.inputs.draws import Draw, derive_seed, draw, init_args
+from harness.judge.inputs.draws import Draw, constant, derive_seed, draw, init_args
 from harness.judge.inputs.memory_fit import spare_memory
 from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy
@@ -258,8 +258,7 @@ def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Sh
     reference.check_randomness(first, seed, graph)
     leaves: tuple[str, ...] = ()
     if any(output.requires_grad for output in graph.outputs):
-        ones = [torch.ones((), dtype=output.dtype, device=output.device).expand_as(output) for output in graph.outputs]
-        leaves = tuple(differentiable_leaves(graph.gradients(ones)))
+        leaves = tuple(differentiable_leaves(graph.gradients(constant(graph.outputs, 1.0))))
     forms = [TensorForm(output.shape, output.dtype) for output in graph.outputs]
     paths = zip(paths_of(graph.structure), graph.outputs, strict=True)
     shape = Shape(

@@ -265,9 +265,14 @@ def cotangents(
         torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs
     ]
     yield "normal", only(alone, normal)
-    yield "ones", only(alone, [one.new_ones(()).expand_as(one) for one in outputs])
+    yield "ones", only(alone, constant(outputs, 1.0))
     if all(map(_is_finite, outputs)):
         yield "output", only(alone, [_near_one(one.detach()) for one in outputs])
+
+
+def constant(outputs: Sequence[torch.Tensor], value: float) -> list[torch.Tensor]:
+    """Return a cotangent whose elements are all one element, expanded to the outputs' shapes (stride 0)."""
+    return [one.new_full((), value).expand_as(one) for one in outputs]
 
 
 def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -105,8 +105,9 @@ class Usage:
             )
         if self.aside == SAME_INSTANCE:
             backward = "" if self.without_gradients else ", the first time with its backward"
+            values = "other" if self.reorders else "the same"
             told.append(
-                f"in this trial forward ran {_more(self.aside_calls)}, on other values{backward}, before its result "
+                f"in this trial forward ran {_more(self.aside_calls)}, on {values} values{backward}, before its result "
                 "was read: if only this trial fails, calls share the memory of a result or of what backward "
                 "needs"
             )

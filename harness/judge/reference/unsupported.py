@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.draws import Draw, constant
 from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
@@ -67,8 +67,8 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
     """Return the forms of a cotangent under which the reference's backward fails or gives something else."""
     tries: dict[str, Callable[[], bool]] = {
         SCALED: lambda: _bears_scale(graph, leaves),
-        GAPPED: lambda: bool(graph.gradients([with_gaps(one) for one in _constant(graph, 1.0)])),
-        TRANSPOSED: lambda: bool(graph.gradients([_transposed(one) for one in _constant(graph, 1.0)])),
+        GAPPED: lambda: bool(graph.gradients([with_gaps(one) for one in constant(graph.outputs, 1.0)])),
+        TRANSPOSED: lambda: bool(graph.gradients([_transposed(one) for one in constant(graph.outputs, 1.0)])),
     }
     found = set()
     for name, tried in tries.items():
@@ -78,12 +78,6 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
         except (RuntimeError, torch.OutOfMemoryError):  # of an autograd.Function of the problem's own
             found.add(name)
     return found
-
-
-def _constant(graph: Graph, value: float) -> list[torch.Tensor]:
-    """Return a cotangent whose elements are one, expanded."""
-    outputs = graph.outputs
-    return [torch.full((), value, dtype=one.dtype, device=one.device).expand_as(one) for one in outputs]
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
@@ -111,7 +105,7 @@ def _bears_scale(graph: Graph, leaves: Sequence[str]) -> bool:
 
 def _norms(graph: Graph, leaves: Sequence[str], factor: float) -> list[float]:
     """Return the L2 norm of each leaf's gradient under a constant cotangent; NaN for a gradient in float16."""
-    gradients = graph.gradients(_constant(graph, factor))
+    gradients = graph.gradients(constant(graph.outputs, factor))
     found = []
     for name in leaves:
         gradient = gradients.pop(name)
