@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,17 +140,28 @@ def _finals(searched: Searched, order: Order, trials: Sequence[Trial]) -> Decisi
     if not points:
         return None
 
-    def judge(chosen: Sequence[Point], is_full: bool) -> Mapping[Point, Sequence[EvaluationRecord]]:
+    def answered(evaluator: Evaluator, chosen: Sequence[Point]) -> Mapping[Point, Sequence[EvaluationRecord]]:
         entries = [order.question.entry(searched, point, searched.body(point)) for point in chosen]
-        # The first time in full: the store may answer. Then short runs, for their times alone.
-        with _evaluator(order, trials=None if is_full else SHORT_TRIALS, fresh=not is_full) as evaluator:
-            answers = list(evaluator.stream(entries))
+        answers = list(evaluator.stream(entries))
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
         return {answer.entry.tag: answer.records for answer in answers}
 
-    return decide(points, judge, lambda point: searched.differences(searched.space.settings(point)))
+    with contextlib.ExitStack() as opened:
+
+        @functools.cache
+        def again() -> Evaluator:
+            """Opens the judge of all short runs, which are for their times alone."""
+            return opened.enter_context(_evaluator(order, trials=SHORT_TRIALS, fresh=True))
+
+        def judge(chosen: Sequence[Point], is_full: bool) -> Mapping[Point, Sequence[EvaluationRecord]]:
+            if not is_full:
+                return answered(again(), chosen)
+            with _evaluator(order, trials=None) as evaluator:  # the store may answer
+                return answered(evaluator, chosen)
+
+        return decide(points, judge, lambda point: searched.differences(searched.space.settings(point)))
 
 
 @contextlib.contextmanager
