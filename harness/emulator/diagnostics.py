@@ -178,6 +178,9 @@ _MISSING_HEADER = re.compile(
     r"|(?:cu(?:blas|dnn|rand|sparse|solver|fft|da|tensor|pti)\w*|nvrtc\w*|nvToolsExt|nccl|mma|\w*texture\w*|sm_\d+\w*)"
     r"\.(?:h|hpp|cuh)): No such file"
 )
+#: g++'s message for a kernel launch, which is rewritten in the author's text alone.
+_TORCH_HEADER = re.compile(r"/torch/include/(?P<header>[\w./-]+)$")
+_LAUNCH = "expected primary-expression before '<' token"
 _HEADER_REMEDY = "write the part that you need in the kernel, or call torch's operator in Python"
 _LINKER = re.compile(r"(undefined reference to|multiple definition of|cannot find -l\S+|ld(?:\.\w+)?: )")
 
@@ -256,6 +259,11 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
             return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)
+        if (launching := _TORCH_HEADER.search(error.place.file)) and _LAUNCH in error.message:
+            place = author_place(error)
+            return Unsupported(
+                f"<{launching['header']}>, which launches kernels", place.file, place.line, _HEADER_REMEDY
+            )
     return failed_build(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
 
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from harness.compilation.errors import BuildFailed, failed_build
+from harness.compilation.errors import BuildFailed, Unsupported, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
 from harness.compilation.includes import check_includes
 from harness.emulator.compiler import Mode
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.sources import InlineSources, SourceFile
 from harness.emulator.toolchain import build_key, build_library
+
+#: A symbol of torch's own namespaces that only its libraries for CUDA define.
+_CUDA_SYMBOL = re.compile(r"undefined symbol: (?P<symbol>_ZNK?\d?(?:2at|3c10|5torch)\w*cuda\w*)", re.IGNORECASE)
+_REMEDY = "do without this part of torch's C++ interface for CUDA"
 
 
 class InlineLoader:
@@ -189,9 +194,12 @@ class InlineLoader:
                 raise refusal from None
             finally:
                 self._on_build("end", sources.name)
-        if sources.is_python_module:
-            return _import(sources.name, library)
-        return _load_operators(library)
+        try:
+            return _import(sources.name, library) if sources.is_python_module else _load_operators(library)
+        except (ImportError, OSError) as error:
+            if (missing := _CUDA_SYMBOL.search(str(error))) is None:
+                raise
+            raise Unsupported(_demangled(missing["symbol"]), self.locator.path, None, _REMEDY) from None
 
 
 def _import(name: str, library: Path) -> ModuleType:
@@ -203,6 +211,12 @@ def _import(name: str, library: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _demangled(symbol: str) -> str:
+    import torch
+
+    return str(torch._C._demangle(symbol))
 
 
 def _load_operators(library: Path) -> str:

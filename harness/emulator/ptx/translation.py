@@ -38,6 +38,11 @@ _C_TYPES = {
 }
 _BITS = {**{name: int(re.sub(r"\D", "", name)) for name in _C_TYPES if "x2" not in name and name != "pred"}, "pred": 1}
 _BITS |= {"f16x2": 32, "bf16x2": 32}
+#: An access whose state space stands in front of its order, which ptxas accepts, too.
+_SPACE_FIRST = re.compile(
+    r"^(ld|st|atom|red)(\.(?:global|shared(?:::\w+)?))"
+    r"(\.(?:volatile|relaxed|acquire|release|acq_rel)(?:\.(?:cta|cluster|gpu|sys))?)(?!.*\.(?:global|shared))"
+)
 #: The suffixes of CUDA's functions for PTX's roundings.
 _DIRECTION = {"": "rn", "rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
 
@@ -179,8 +184,9 @@ class _Writer:
         return self._assigned(arguments[0], types[0], expression, groups) if results else f"{expression};"
 
     def _row(self) -> tuple[Row, Groups]:
+        opcode = _SPACE_FIRST.sub(r"\1\3\2", self._instruction.opcode)
         for row in ROWS:
-            if match := row.pattern.fullmatch(self._instruction.opcode):
+            if match := row.pattern.fullmatch(opcode):
                 groups = {name: text or "" for name, text in match.groupdict().items()}
                 return row, {**groups, "direction": _DIRECTION.get(groups.get("round", ""), "")}
         raise self._refused("")

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 #include "host_memory.h"
 
@@ -70,7 +71,57 @@ void prepare_context(Context& context, char* stack_top, void (*entry)()) {
 
 #endif
 
+namespace {
+
+constexpr std::size_t kGuardBytes = 4096;
+constexpr std::size_t kStride = kStackBytes + kGuardBytes;
+constexpr std::size_t kBatch = 32;
+
+// Address space for the stacks of all threads that a device holds at a time. It is reserved when the library is loaded:
+// that is before the process limits its address space, and the reserve takes no memory.
+class StackSpace {
+ public:
+  StackSpace() {
+    void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) begin_ = static_cast<char*>(memory);
+  }
+
+  // Space for a batch of stacks: of the reserve, else mapped now. Null if the system has none.
+  char* take() {
+    const std::size_t at = begin_ == nullptr ? kBytes : taken_.fetch_add(kStride * kBatch, std::memory_order_relaxed);
+    if (at < kBytes) {
+      return mprotect(begin_ + at, kStride * kBatch, PROT_READ | PROT_WRITE) == 0 ? begin_ + at : nullptr;
+    }
+    void* const memory = mmap(nullptr, kStride * kBatch, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
+  }
+
+ private:
+  static constexpr std::size_t kThreadsOfDevice = 132 * 2048;
+  static constexpr std::size_t kBytes = kStride * kThreadsOfDevice;
+  static_assert(kThreadsOfDevice % kBatch == 0);
+  char* begin_ = nullptr;
+  std::atomic<std::size_t> taken_{0};
+};
+
+StackSpace stack_space;
+
+// Stacks that no pool keeps.
+struct Shared {
+  std::mutex mutex;
+  std::vector<char*> stacks;
+};
+
+Shared& shared() {
+  static auto* const all = new Shared;  // OS threads may outlive static destructors
+  return *all;
+}
+
+}  // namespace
+
 char* StackPool::take() {
+  if (guarded_.empty() && unguarded_.empty()) borrow();
   if (guarded_.empty() && unguarded_.empty()) grow();
   std::vector<char*>& from = guarded_.empty() ? unguarded_ : guarded_;
   char* const top = from.back();
@@ -78,20 +129,35 @@ char* StackPool::take() {
   return top;
 }
 
+void StackPool::share() {
+  constexpr std::size_t kKept = 4096;
+  if (guarded_.size() + unguarded_.size() <= kKept) return;
+  const std::lock_guard<std::mutex> lock(shared().mutex);
+  for (std::vector<char*>* const own : {&unguarded_, &guarded_}) {
+    while (!own->empty() && guarded_.size() + unguarded_.size() > kKept) {
+      shared().stacks.push_back(own->back());
+      own->pop_back();
+    }
+  }
+}
+
+void StackPool::borrow() {
+  const std::lock_guard<std::mutex> lock(shared().mutex);
+  for (std::size_t i = 0; i < kBatch && !shared().stacks.empty(); ++i) {
+    give_back(shared().stacks.back());
+    shared().stacks.pop_back();
+  }
+}
+
 void StackPool::grow() {
-  constexpr std::size_t kGuardBytes = 4096;
-  constexpr std::size_t kStride = kStackBytes + kGuardBytes;
-  constexpr std::size_t kBatch = 32;
   constexpr std::size_t kMostGuarded = 16384;  // Linux grants 65530 mappings a process; each takes two
   static std::atomic<std::size_t> made_in_process{0};
-  void* memory = mmap(nullptr, kStride * kBatch, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+  char* const begin = stack_space.take();
+  if (begin == nullptr) {
     std::fputs("CPU emulator: no memory for the stacks of CUDA threads\n", stderr);
     std::abort();
   }
-  note_own_memory(memory, kStride * kBatch);
-  char* begin = static_cast<char*>(memory);
+  note_own_memory(begin, kStride * kBatch);
   const bool guard = made_in_process.fetch_add(kBatch, std::memory_order_relaxed) < kMostGuarded;
   for (std::size_t i = 0; i < kBatch; ++i) {
     char* lower_end = begin + i * kStride;

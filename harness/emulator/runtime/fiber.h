@@ -41,9 +41,12 @@ class StackPool {
   // no memory.
   char* take();
   void give_back(char* stack_top) { (is_guarded(stack_top) ? guarded_ : unguarded_).push_back(stack_top); }
+  // Leaves all free stacks but some thousands to whichever pool needs them.
+  void share();
 
  private:
   static bool is_guarded(const char* stack_top) { return reinterpret_cast<std::uintptr_t>(stack_top) % 128 == 0; }
+  void borrow();
   void grow();
   std::vector<char*> guarded_;
   std::vector<char*> unguarded_;

@@ -45,6 +45,8 @@ class OsThreads {
       this_worker().run_blocks(launch);
       return;
     }
+    const std::uint64_t cluster = launch.blocks / launch.clusters, workers = helpers_ + 1;
+    launch.resident_limit = std::max((launch.resident_limit + workers - 1) / workers, cluster);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       launch_ = &launch;

@@ -79,6 +79,7 @@ void Worker::run_blocks(Launch& launch) {
   }
   if (!launch.abandoned.load(std::memory_order_relaxed)) report_parked();
   drop_threads();
+  stacks_.share();
   if (blocks_.size() > kKeptBlocks) blocks_.resize(kKeptBlocks);
   launch_ = nullptr;
 }
