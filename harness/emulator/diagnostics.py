@@ -261,9 +261,7 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
             return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)
         if (launching := _TORCH_HEADER.search(error.place.file)) and _LAUNCH in error.message:
             place = author_place(error)
-            return Unsupported(
-                f"<{launching['header']}>, which launches kernels", place.file, place.line, _HEADER_REMEDY
-            )
+            return Unsupported(f"<{launching['header']}> (it has launches)", place.file, place.line, _HEADER_REMEDY)
     return failed_build(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
 
 

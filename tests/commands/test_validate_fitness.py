@@ -91,7 +91,7 @@ FLAWS: dict[str, tuple[bool | None, str, str, set[str]]] = {
     "none": (OK, "answers", "fail; the closest, ", set()),
     "indices": (OK, "class", "answers of class 10-bit fail; the closest, ", set()),
     "single number": (OK, "answers", "fail; the closest, ", set()),
-    "mask": (OK, "influence", "each parameter and input, drawn again, changes an output", set()),
+    "mask": (NOTE, "influence", "is the same in every draw, so a candidate may ignore it", set()),
     "counts": (OK, "influence", "each parameter and input, drawn again, changes an output", set()),
     "zeros": (
         FAILED,

@@ -64,3 +64,19 @@ def test_what_is_not_run_is_named(statement: str, words: str) -> None:
     text = rewrite_cuda(f"__device__ void f(int x) {{\n{statement};\n}}\n").splitlines()[1]
     assert "cuemu-unsupported: inline PTX (" in text
     assert words in text
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("ld.global.acquire.gpu.b32 %0, [%1];", "ld.acquire.gpu.global.b32 %0, [%1];"),
+        ("ld.shared::cta.volatile.u32 %0, [%1];", "ld.volatile.shared::cta.u32 %0, [%1];"),
+        ("atom.global.acq_rel.gpu.add.u32 %0, [%1], 1;", "atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"),
+    ],
+)
+def test_the_state_space_may_stand_in_front_of_the_order(older: str, newer: str) -> None:
+    def written(statement: str) -> str:
+        return rewrite_cuda(f'__device__ void f(int x, int* y) {{\nasm("{statement}" : "=r"(x) : "l"(y));\n}}\n')
+
+    assert written(older) == written(newer)
+    assert "cuemu-unsupported" not in written(older)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,13 @@ from .native import LAUNCH_FAILURE, SUCCESS, Emulator, ints, line_of
 
 SOURCE = Path(__file__).with_name("resident_blocks.cu")
 COOPERATIVE_LAUNCH_TOO_LARGE = 720
+#: Blocks and threads that fill the device.
+FULL = (132 * 8, 256)
+
+
+def address_space() -> int:
+    """The bytes that this process has mapped."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["fast", "check"])
@@ -30,6 +38,26 @@ def test_the_grids_barrier_orders_all_blocks(ordered: Emulator, blocks: int, thr
         expected = [total + block for block in range(blocks)]
         assert list(sums[step * blocks : (step + 1) * blocks]) == expected
     assert ordered.reports() == []
+
+
+def test_a_full_device_needs_little_more_address_space(emulator: Emulator) -> None:
+    """A candidate's address space is limited once the runtime is loaded, by much less than all stacks take."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + (3 << 29), before[1]))
+    try:
+        sums = ints(2 * FULL[0], range(FULL[0]))
+        assert emulator.kernels.run_steps(sums, 2, *FULL) == SUCCESS
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert emulator.reports() == []
+
+
+def test_many_blocks_leave_no_memory_behind(emulator: Emulator) -> None:
+    for number in range(15):
+        assert emulator.kernels.run_steps(ints(200, range(200)), 1, 200, 32) == SUCCESS
+        if number == 2:
+            before = address_space()
+    assert address_space() - before < 200 << 20
 
 
 def test_a_thread_that_has_ended_is_not_waited_for_at_the_grids_barrier(ordered: Emulator) -> None:

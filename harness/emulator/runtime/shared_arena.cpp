@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "guard.h"
 #include "host_memory.h"
@@ -19,9 +20,26 @@ constexpr std::size_t kStaticArenaBytes = 1 << 18;  // many small variables with
 constexpr std::size_t kDynamicArenaBytes = 256 * 1024;
 constexpr std::size_t kMostAlignment = 1024;
 
-}  // namespace
+// The memory of arenas that have ended, for the next ones.
+struct Unused {
+  std::mutex mutex;
+  std::vector<char*> memory;
+};
 
-SharedArena::SharedArena() {
+Unused& unused() {
+  static auto* const all = new Unused;  // OS threads may outlive static destructors
+  return *all;
+}
+
+char* arena_memory() {
+  {
+    const std::lock_guard<std::mutex> lock(unused().mutex);
+    if (!unused().memory.empty()) {
+      char* const memory = unused().memory.back();
+      unused().memory.pop_back();
+      return memory;
+    }
+  }
   void* memory = mmap(nullptr, kStaticArenaBytes + kDynamicArenaBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -29,7 +47,17 @@ SharedArena::SharedArena() {
     std::abort();
   }
   note_own_memory(memory, kStaticArenaBytes + kDynamicArenaBytes);
-  memory_ = static_cast<char*>(memory);
+  return static_cast<char*>(memory);
+}
+
+}  // namespace
+
+SharedArena::~SharedArena() {
+  const std::lock_guard<std::mutex> lock(unused().mutex);
+  unused().memory.push_back(memory_);
+}
+
+SharedArena::SharedArena() : memory_(arena_memory()) {
   end_ = memory_ + kStaticArenaBytes + kDynamicArenaBytes;
   dynamic_ = end_ - kDynamicZoneBytes;
   free_ = memory_ + kZoneBytes;

@@ -14,6 +14,7 @@ constexpr std::size_t kMostShared = 227 * 1024;  // the largest of any architect
 class SharedArena {
  public:
   SharedArena();
+  ~SharedArena();
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 

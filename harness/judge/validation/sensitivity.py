@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -79,12 +79,30 @@ def influence(trials: Trials) -> Iterator[CheckFinding]:
         if found is not None:
             fine = False
             yield found
+    for name in _constant_inputs(trials.draws):
+        fine = False
+        yield CheckFinding(
+            None, f"{name} is the same in every draw, so a candidate may ignore it: draw other values in get_inputs"
+        )
     if fine:
         least = min(changes, key=changes.__getitem__, default=None)
         told = f"; the smallest change, by {least}, is {changes[least]:.1e} (relative L2)" if least is not None else ""
         yield CheckFinding(
             True, f"each parameter and input, drawn again, changes an output by more than its budget{told}"
         )
+
+
+def _constant_inputs(draws: Sequence[Draw]) -> Iterator[str]:
+    """Yield the names of inputs, tensors or numbers, that no draw changes."""
+    names = input_names(draws[0])
+    for position, value in enumerate(draws[0].inputs):
+        others = [draw.inputs[position] for draw in draws[1:]]
+        if isinstance(value, torch.Tensor):
+            is_same = value.numel() > 0 and all(torch.equal(value, other) for other in others)
+        else:
+            is_same = isinstance(value, bool | int | float) and all(value == other for other in others)
+        if is_same:
+            yield names.get(position, f"inputs[{position}]")
 
 
 def _found(

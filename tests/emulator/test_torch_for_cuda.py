@@ -1,0 +1,109 @@
+"""Tests candidates that use what only a CUDA build of torch has: it works as on a GPU, or is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+def get_inputs():
+    return [torch.randn(1000)]
+
+
+def get_init_inputs():
+    return []
+"""
+CANDIDATE = '''\
+import torch
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <torch/extension.h>
+#include <ATen/cuda/CUDAContext.h>
+{head}
+
+__global__ void twice(const float* x, float* y, int n) {{
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  {body}
+  if (i < n) y[i] = 2 * x[i];
+}}
+
+torch::Tensor run(torch::Tensor x) {{
+  auto y = torch::empty_like(x);
+  const float* from = x.data_ptr<float>();
+  float* to = y.data_ptr<float>();
+  int n = x.numel();
+  {launch}
+  return y;
+}}
+"""
+built = load_inline("twice_{name}", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return built.run(x)
+'''
+LAUNCH = "twice<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(from, to, n);"
+
+
+@pytest.fixture
+def judged(tmp_path: Path, evaluate_row: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Judges the candidate with these pieces, forward only."""
+    problem = tmp_path / "twice.py"
+    problem.write_text(PROBLEM)
+
+    def judge(name: str, head: str = "", body: str = "", launch: str = LAUNCH) -> dict[str, Any]:
+        path = tmp_path / f"{name}.py"
+        path.write_text(CANDIDATE.format(name=name, head=head, body=body, launch=launch))
+        return evaluate_row(path, problem, "--forward-only")
+
+    return judge
+
+
+def test_a_tensor_is_recorded_on_a_stream(judged: Callable[..., dict[str, Any]]) -> None:
+    row = judged("recorded", launch=f"{LAUNCH} x.record_stream(at::cuda::getCurrentCUDAStream());")
+    assert row["status"] == "PASSED", row["message"]
+
+
+def test_a_kernel_waits_for_the_one_before_it(judged: Callable[..., dict[str, Any]]) -> None:
+    calls = "cudaGridDependencySynchronize(); cudaTriggerProgrammaticLaunchCompletion();"
+    row = judged("dependent", body=calls)
+    assert row["status"] == "PASSED", row["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "launch", "construct"),
+    [
+        (
+            "philox",
+            "#include <ATen/cuda/CUDAGeneratorImpl.h>",
+            "at::check_generator<at::CUDAGeneratorImpl>(at::cuda::detail::getDefaultCUDAGenerator())->philox_cuda_state(4);",
+            "CUDAGeneratorImpl",
+        ),
+        (
+            "softmax",
+            "#include <ATen/native/cuda/PersistentSoftmax.cuh>",
+            LAUNCH,
+            "PersistentSoftmax.cuh> (it has launches)",
+        ),
+    ],
+)
+def test_the_rest_is_refused_by_name(
+    judged: Callable[..., dict[str, Any]], name: str, head: str, launch: str, construct: str
+) -> None:
+    row = judged(name, head, launch=launch)
+    assert row["status"] == "UNSUPPORTED", row["message"]
+    assert construct in row["message"]
+    assert "is not supported on the CPU emulator" in row["message"]
