@@ -226,7 +226,8 @@ class Exchange:
             return
         for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
             if place.region is not None and not same_bytes(self._arena.tensor(place.region), value):
-                message = f"the candidate changed its input {position} in place, which no solution may do"
+                rule = "which no solution may do, even if the reference does"
+                message = f"the candidate changed its input {position} in place, {rule}"
                 self.integrity.broken(INPUT_MUTATION, message)
 
     def check_guards(self) -> None:

@@ -299,7 +299,9 @@ class _Case:
             yield CheckFinding(False, words)
             raise _Stop
         for position in self._graph.written_inputs:
-            yield CheckFinding(None, f"forward changes input {position} in place, which no solution may do")
+            yield CheckFinding(
+                None, f"forward changes input {position} in place, which no solution may do: return a changed copy"
+            )
         self._draws.append(self._draw(2))
         kinks = Kinks(self._without_graphs, self._problem.precision, self._fresh_inputs) if watcher.found else None
         self._trials = Trials(
