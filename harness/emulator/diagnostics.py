@@ -167,7 +167,8 @@ _LIBRARIES = {
 }
 _LIBRARY_REMEDY = "write the operation as a kernel, or call torch's in Python"
 _MISSING_LIBRARY = re.compile(
-    r"'(?:(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute)(?:[A-Z_]\w*)?(?:::[^']*)?)'"
+    r"'(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute"
+    r"|CUBLAS(?=_)|CUDNN(?=_))(?:[A-Z_]\w*)?(?:::[^']*)?'"
     r"[^']*(?:not declared|not been declared|does not name a type|is not a type)"
 )
 # A part that the stand-in for a library's header lacks.
@@ -258,7 +259,7 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
             return Unsupported(f"{member['space']}::{member['name']}", place.file, place.line, _LIBRARY_REMEDY)
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
-            return Unsupported(_LIBRARIES[missing["prefix"]], place.file, place.line, _LIBRARY_REMEDY)
+            return Unsupported(_LIBRARIES[missing["prefix"].lower()], place.file, place.line, _LIBRARY_REMEDY)
         if (launching := _TORCH_HEADER.search(error.place.file)) and _LAUNCH in error.message:
             place = author_place(error)
             return Unsupported(f"<{launching['header']}> (it has launches)", place.file, place.line, _HEADER_REMEDY)

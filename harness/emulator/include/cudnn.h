@@ -1,2 +1,2 @@
-#error cuemu-unsupported: cuDNN: write the operation as a kernel, or call torch's own from Python
-#include "cuemu-stop"
+// Nothing: what a solution uses of cuDNN is refused by its name.
+#pragma once

@@ -1,7 +1,8 @@
-// The emulated device's context: one device, one stream, no library handles.
+// The emulated device's context: one device, one stream.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
+#include <cublas_v2.h>
 
 namespace at::cuda {
 inline int64_t getNumGPUs() { return 1; }
@@ -18,9 +19,13 @@ inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties
 inline int warp_size() { return 32; }
 inline bool canDeviceAccessPeer(c10::DeviceIndex, c10::DeviceIndex) { return false; }
 
+inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
+  static cublasContext handle;
+  return &handle;
+}
+
 #define CUEMU_NO_LIBRARY(LIBRARY) \
   __attribute__((error("cuemu-unsupported: " LIBRARY ": write the operation as a kernel, or call torch's in Python")))
-void* getCurrentCUDABlasHandle(bool = true) CUEMU_NO_LIBRARY("cuBLAS");
 void* getCurrentCUDABlasLtHandle() CUEMU_NO_LIBRARY("cuBLAS");
 void* getCurrentCUDASparseHandle() CUEMU_NO_LIBRARY("cuSPARSE");
 void* getCurrentCUDASolverDnHandle() CUEMU_NO_LIBRARY("cuSOLVER");
