@@ -232,16 +232,14 @@ void check_product_fence(const WarpgroupProduct& product) {
               {{worker.thread_index(), worker.block().index(), product.line, "multiplies", nullptr}}});
 }
 
-void tell_overflow(int line, const char* operation, const char* type) {
-  Checker& all = checker();
+void tell_overflow(const void* code, const char* operation, const char* type) {
   Worker& worker = this_worker();
   const uint3 thread = worker.thread_index(), block = worker.block().index();
-  if (!is_new('o', nullptr, line)) return;
-  add_report({"overflow", all.kernel, line,
-              thread_words(thread, block) + " computes a " + operation + " of type " + type +
-                  " beyond its range in line " + std::to_string(line),
+  if (!is_new('o', code, nullptr)) return;
+  add_report({"overflow", checker().kernel, 0,
+              thread_words(thread, block) + " computes a " + operation + " of type " + type + " beyond its range in line {0}",
               "Compute indices past 2^31 in 64 bits: cast one operand to long long (or size_t) before the product.",
-              {{thread, block, line, std::string("computes ") + operation, nullptr}}});
+              {{thread, block, 0, std::string("computes ") + operation, code}}});
 }
 
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line) {

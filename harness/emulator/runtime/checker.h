@@ -86,7 +86,7 @@ void check_grid_barrier();
 // Reports that a thread has read from a lane that does not take part.
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line);
 // Reports an integer operation that left its range.
-void tell_overflow(int line, const char* operation, const char* type);
+void tell_overflow(const void* code, const char* operation, const char* type);
 // Whether an out-of-bounds access was reported at its line since the launch began.
 bool has_reported_bounds();
 

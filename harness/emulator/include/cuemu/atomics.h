@@ -3,10 +3,8 @@
 
 #include <cstring>
 
+#include "line.h"
 #include "runtime.h"
-
-// Always inlined, so that the checking mode can find the kernel's line.
-#define CUEMU_INLINE inline __attribute__((always_inline))
 
 namespace cuemu {
 
@@ -42,6 +40,10 @@ CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desire
   if (expected != wanted) yield();  // the holder of the lock may be a thread of this block
   return expected;
 }
+
+// The checking mode reports a reference to a misaligned variable. An access in several parts has one to the whole.
+template <typename Value>
+CUEMU_INLINE void promise_alignment(const Value&) {}
 
 template <typename Value>
 CUEMU_INLINE Value seen_before(Value before, bool changed) {
@@ -102,10 +104,12 @@ CUEMU_CAS(unsigned int)
 CUEMU_CAS(unsigned long long)
 CUEMU_CAS(unsigned short)
 
-inline float2 atomicAdd(float2* address, float2 value) {
+CUEMU_INLINE float2 atomicAdd(float2* address, float2 value) {
+  ::cuemu::promise_alignment(*address);
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
+CUEMU_INLINE float4 atomicAdd(float4* address, float4 value) {
+  ::cuemu::promise_alignment(*address);
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
           atomicAdd(&address->w, value.w)};
 }

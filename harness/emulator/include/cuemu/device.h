@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "line.h"
 #include "runtime.h"
 
 inline void __syncthreads(int line = __builtin_LINE()) {
@@ -111,19 +112,19 @@ CUEMU_WARP_FUNCTION(unsigned, __reduce_xor_sync, unsigned, reduce_xor)
 #undef CUEMU_WARP_FUNCTION
 
 // Cached, streaming and volatile-like accesses are plain accesses here.
-template <typename T> inline T __ldg(const T* address) { return *address; }
-template <typename T> inline T __ldca(const T* address) { return *address; }
-template <typename T> inline T __ldcg(const T* address) { return *address; }
-template <typename T> inline T __ldcs(const T* address) { return *address; }
-template <typename T> inline T __ldlu(const T* address) { return *address; }
-template <typename T> inline T __ldcv(const T* address) {
+template <typename T> CUEMU_INLINE T __ldg(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldca(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcg(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcs(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldlu(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcv(const T* address) {
   ::cuemu::changed_nothing();
   return *const_cast<const volatile T*>(address);
 }
-template <typename T> inline void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stwt(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stwt(T* address, std::type_identity_t<T> value) { *address = value; }
 
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __popcll(unsigned long long bits) { return std::popcount(bits); }

@@ -351,6 +351,7 @@ template <typename T> using Word = typename WordOfSize<sizeof(T)>::type;
 template <typename T, int n>
 CUEMU_INLINE Pack<T, n> load_strong(const char* from, bool acquires) {
   changed_nothing();  // a loop of them waits
+  promise_alignment(*reinterpret_cast<const Pack<T, n>*>(from));
   Pack<T, n> pack;
   {
     const WideAccess whole(sizeof pack > 8);
@@ -365,6 +366,7 @@ CUEMU_INLINE Pack<T, n> load_strong(const char* from, bool acquires) {
 template <typename T, int n>
 CUEMU_INLINE void store_strong(char* to, const auto& values, bool releases) {
   if (releases) fence(true);
+  promise_alignment(*reinterpret_cast<const Pack<T, n>*>(to));
   const WideAccess whole(n * sizeof(T) > 8);
   for (int i = 0; i < n; ++i) {
     const T value = in<T>(values.x[i]);
