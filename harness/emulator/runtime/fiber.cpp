@@ -90,7 +90,7 @@ void StackPool::grow() {
     std::fputs("CPU emulator: no memory for the stacks of CUDA threads\n", stderr);
     std::abort();
   }
-  note_own_memory(memory, kStride * kBatch);
+  note_stacks(memory, kStride * kBatch);
   char* begin = static_cast<char*>(memory);
   const bool guard = made_in_process.fetch_add(kBatch, std::memory_order_relaxed) < kMostGuarded;
   for (std::size_t i = 0; i < kBatch; ++i) {
