@@ -298,7 +298,7 @@ void run_launch(const Kernel& launched, int line, const Config& given, Entry ent
   launch.clusters = launch.blocks / blocks_of(config.cluster);
   launch.resident_limit = std::max(most_resident_blocks(config), blocks_of(config.cluster));
   launch.shared_limit = known.most_shared();
-  if (is_checking()) begin_checked_launch(kernel, launch.config);
+  if (is_checking()) begin_checked_launch(kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
   here.os_threads.run(launch);
   if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
