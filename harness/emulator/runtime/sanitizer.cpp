@@ -64,11 +64,14 @@ void overflow(const void* data, const char* operation, const void* code) {
   tell_overflow(code, operation, static_cast<const OverflowData*>(data)->type->name);
 }
 
-// The address of an atomic operation is a multiple of its size, also in a local variable.
-void check_atomic(const volatile void* address, std::size_t bytes, bool reads, bool writes, bool compares, const void* code) {
+// The address of an atomic operation is a multiple of its size, also in a local variable. Its memory order tells its scope
+// (cuemu/atomics.h).
+void check_atomic(const volatile void* address, std::size_t bytes, bool reads, bool writes, bool compares, int order,
+                  const void* code) {
   if (!is_checked()) return;
   const char* const place = static_cast<const char*>(const_cast<const void*>(address));
-  const Touch touch{place, bytes, reads, writes, true, false, code, compares};
+  const Touch touch{place, bytes, reads, writes, true, false, code, compares,
+                    order == __ATOMIC_ACQUIRE || order == __ATOMIC_RELEASE};
   const auto value = reinterpret_cast<std::uintptr_t>(place);
   if (value % bytes != 0) {
     end_thread_of("misaligned", code, verb(touch) + (" " + size_words(bytes)) + beyond(value, static_cast<unsigned>(bytes)), kAlign);
@@ -101,30 +104,30 @@ using cuemu::is_checked;
 
 // Notes an atomic operation, then performs it.
 #define CUEMU_NOTE(size, reads, writes) CUEMU_NOTE_THAT(size, reads, writes, false)
-#define CUEMU_NOTE_THAT(size, reads, writes, compares) cuemu::check_atomic(address, size, reads, writes, compares, CUEMU_HERE)
+#define CUEMU_NOTE_THAT(size, reads, writes, compares) cuemu::check_atomic(address, size, reads, writes, compares, order, CUEMU_HERE)
 #define CUEMU_UPDATE(bits, name, builtin)                                                   \
   std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address,   \
-                                                   std::uint##bits##_t value, int) {        \
+                                                   std::uint##bits##_t value, int order) {        \
     CUEMU_NOTE(bits / 8, true, true);                                                       \
     return builtin(address, value, __ATOMIC_SEQ_CST);                                       \
   }
 #define CUEMU_COMPARE(bits, name)                                                                              \
   int __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t* expected,       \
-                                   std::uint##bits##_t desired, int, int) {                                    \
+                                   std::uint##bits##_t desired, int order, int) {                                    \
     CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                          \
     return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 #define CUEMU_ATOMICS(bits)                                                                                   \
-  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int) {          \
+  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int order) {          \
     CUEMU_NOTE(bits / 8, true, false);                                                                        \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                        \
   }                                                                                                           \
-  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int) {   \
+  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int order) {   \
     CUEMU_NOTE(bits / 8, false, true);                                                                        \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                       \
   }                                                                                                           \
   std::uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
-      volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int, int) { \
+      volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int order, int) { \
     CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                         \
     __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
     return expected;                                                                                          \

@@ -111,8 +111,20 @@ CUEMU_WARP_FUNCTION(unsigned, __reduce_or_sync, unsigned, reduce_or)
 CUEMU_WARP_FUNCTION(unsigned, __reduce_xor_sync, unsigned, reduce_xor)
 #undef CUEMU_WARP_FUNCTION
 
-// Cached, streaming and volatile-like accesses are plain accesses here.
-template <typename T> CUEMU_INLINE T __ldg(const T* address) { return *address; }
+// Cached, streaming and volatile-like accesses are plain accesses here. Only the checking mode knows constant memory, which
+// nothing writes during a launch.
+namespace cuemu {
+#ifdef CUEMU_CHECKED
+CUEMU_INLINE void note_constant_read(const void* address, std::size_t bytes) { check_constant_read(address, bytes); }
+#else
+CUEMU_INLINE void note_constant_read(const void*, std::size_t) {}
+#endif
+}  // namespace cuemu
+template <typename T> CUEMU_INLINE T __ldg(const T* address) {
+  const T value = *address;
+  ::cuemu::note_constant_read(address, sizeof(T));
+  return value;
+}
 template <typename T> CUEMU_INLINE T __ldca(const T* address) { return *address; }
 template <typename T> CUEMU_INLINE T __ldcg(const T* address) { return *address; }
 template <typename T> CUEMU_INLINE T __ldcs(const T* address) { return *address; }
