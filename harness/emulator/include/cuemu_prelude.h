@@ -4,8 +4,9 @@
 #pragma once
 
 #ifdef CUEMU_CHECKED
-// The checker must know what a kernel allocates. Host code gets the ordinary malloc through this one.
+// The checker must know what a kernel allocates. Host code gets the ordinary functions through these.
 #pragma redefine_extname malloc cuemu_malloc
+#pragma redefine_extname free cuemu_free
 #endif
 
 #include <math.h>

@@ -141,17 +141,6 @@ Owner owner_of_memory(const char* address) {
   return known.owner;
 }
 
-void* noted_allocation(void* data, std::size_t bytes) {
-  if (data == nullptr || !is_checking() || !in_kernel()) return data;
-  lend_host_memory(data, bytes);
-  // What other threads did to memory that they have freed since is no race.
-  const char* const begin = static_cast<const char*>(data);
-  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
-    if (Word* const word = checker().shadow.word(begin + at)) *word = Word{};
-  }
-  return data;
-}
-
 }  // namespace cuemu
 
 extern "C" {
@@ -161,8 +150,5 @@ void cuemu_lend_tensor(const void* data, std::size_t bytes) {
   if (!cuemu::is_checking() || data == nullptr || bytes == 0) return;
   if (cuemu::guarded_extent(static_cast<const char*>(data)).data == nullptr) cuemu::lend_host_memory(data, bytes);
 }
-
-// The malloc of checked CUDA sources.
-void* cuemu_malloc(std::size_t bytes) { return cuemu::noted_allocation(std::malloc(bytes), bytes); }
 
 }  // extern "C"
