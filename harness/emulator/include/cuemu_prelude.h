@@ -51,8 +51,11 @@
 // The rewriter puts this behind `new`.
 #ifdef CUEMU_CHECKED
 #define CUEMU_ON_HEAP (::cuemu::OnHeap())
+// And this behind __device__ and __constant__ of a variable, so that unused bytes follow it.
+#define CUEMU_APART __attribute__((aligned(4096)))
 #else
 #define CUEMU_ON_HEAP
+#define CUEMU_APART
 #endif
 
 #define CUDART_VERSION 12080

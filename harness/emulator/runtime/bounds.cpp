@@ -6,6 +6,7 @@
 
 #include "checking.h"
 #include "host_memory.h"
+#include "variables.h"
 
 namespace cuemu {
 namespace {
@@ -44,7 +45,8 @@ Extent extent_of(const char* address) {
   for (const Extent& one : all.known) {
     if (address >= one.data && static_cast<std::size_t>(address - one.data) < one.bytes) return one;
   }
-  const Extent found = guarded_extent(address);
+  Extent found = guarded_extent(address);
+  if (found.data == nullptr) found = variable_at(address);
   if (found.data != nullptr) all.known[all.next_known++ % 4] = found;
   return found;
 }
