@@ -24,6 +24,8 @@ PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback i
 ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
 _ASM_QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "goto", "inline"})
 #: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
+_VARIABLES = frozenset({"__device__", "__constant__"})
+_ENDS_A_DECLARATOR = frozenset({"(", "{", "}", "=", "[", ";", "operator"})
 _LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
 _SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})
@@ -72,6 +74,7 @@ def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str], i
     _rewrite_device(code)
     _rewrite_asm(code)
     _rewrite_new(code)
+    _rewrite_variables(code)
     rewrite_kernel_calls(code, kernels, in_macro)
     rewrite_clusters(code)
     rewrite_launches(code, kernels)
@@ -156,6 +159,18 @@ def _rewrite_new(code: Code) -> None:
         is_expression = code.text(position) == "new" and code.is_name(position)
         if is_expression and code.text(position - 1) != "operator" and code.is_name(position + 1):
             code.token(position).written = "new CUEMU_ON_HEAP"
+
+
+def _rewrite_variables(code: Code) -> None:
+    """Marks variables of the device, since the checker must see where one ends."""
+    for position in range(len(code)):
+        if code.text(position) not in _VARIABLES or not code.is_name(position):
+            continue
+        end = position + 1
+        while end < len(code) and code.text(end) not in _ENDS_A_DECLARATOR:
+            end += 1
+        if end < len(code) and code.text(end) in "=[;":
+            code.token(position).written = f"{code.text(position)} CUEMU_APART"
 
 
 def _is_empty_asm(code: Code, start: int, closing: int) -> bool:

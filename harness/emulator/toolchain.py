@@ -484,6 +484,8 @@ class _Build:
             ["-fopenmp"] if "-fopenmp" in flags or "-fopenmp" in cuda_flags(self._sources.extra_cuda_cflags) else []
         )
         # A second build of one name in the same process must not bind to the first one's symbols.
+        if self._mode == "check":  # the runtime follows a kernel's heap
+            command += [f"-Wl,--wrap={name}" for name in ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")]
         command += ["-Wl,-Bsymbolic", *map(str, objects), "-o", str(built), f"-L{self._torch.libraries}"]
         # The process that loads it has loaded the runtime for all to see, and so torch's libraries,
         # which take the linker longer to read than all else.

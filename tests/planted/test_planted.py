@@ -121,3 +121,8 @@ def test_a_planted_bug_is_found(path: Path, runner: Runner) -> None:
 @pytest.mark.parametrize("path", RIGHT, ids=name_of)
 def test_a_look_alike_is_left_alone(path: Path, runner: Runner) -> None:
     assert runner.findings(path, ORDERS) == {order: [] for order in ORDERS}
+
+
+def test_a_launch_that_is_not_checked_to_its_end_is_told(runner: Runner) -> None:
+    ((_, findings),) = runner.findings(HERE / "full_clock.cu", ORDERS[:1]).items()
+    assert [(finding["kind"], finding["kernel"]) for finding in findings] == [("unchecked", "count")]

@@ -4,8 +4,9 @@
 #pragma once
 
 #ifdef CUEMU_CHECKED
-// The checker must know what a kernel allocates. Host code gets the ordinary malloc through this one.
+// The checker must know what a kernel allocates. Host code gets the ordinary functions through these.
 #pragma redefine_extname malloc cuemu_malloc
+#pragma redefine_extname free cuemu_free
 #endif
 
 #include <math.h>
@@ -50,8 +51,11 @@
 // The rewriter puts this behind `new`.
 #ifdef CUEMU_CHECKED
 #define CUEMU_ON_HEAP (::cuemu::OnHeap())
+// And this behind __device__ and __constant__ of a variable, so that unused bytes follow it.
+#define CUEMU_APART __attribute__((aligned(4096)))
 #else
 #define CUEMU_ON_HEAP
+#define CUEMU_APART
 #endif
 
 #define CUDART_VERSION 12080

@@ -219,25 +219,29 @@ _CACHE = (
     r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt|nc))*(?:\.L1::(?:evict_(?:normal|unchanged|first|last)|no_allocate))?"
     r"(?:\.L2::evict_(?:normal|first|last))?(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?"
 )
+_READ_ONLY = _CACHE.replace("|nc))*", "))*\\.nc", 1)
 _WITHIN = r"(?:\.(?:cta|cluster|gpu|sys))?"
+# Operations of the block's scope are atomic for the block alone.
+_OF_SCOPE = r"(?:\.(?:(?P<block>cta)|cluster|gpu|sys))?"
 _SEVERAL = r"(?:\.v(?P<count>[24]))?\.(?P<t>[bus](?:8|16|32|64)|f(?:32|64))"
-_SCOPE = rf"(?:\.relaxed|(?P<ordered>\.acquire|\.release|\.acq_rel))?{_WITHIN}"
+_SCOPE = rf"(?:\.relaxed|(?P<ordered>\.acquire|\.release|\.acq_rel))?{_OF_SCOPE}"
 _ATOMIC = (
     ("add", "u32|s32|u64|f32|f64"), ("min", "u32|s32|u64|s64"), ("max", "u32|s32|u64|s64"), ("inc", "u32"),
     ("dec", "u32"), ("and", "b32|b64"), ("or", "b32|b64"), ("xor", "b32|b64"), ("exch", "b32|b64"),
 )  # fmt: skip
 _rows(
     "ld, ldu, st, prefetch, createpolicy, atom, red",
+    (rf"ld\.global{_READ_ONLY}{_SEVERAL}", ">* @ ?u64", "P::load_constant<{T}, {count|1}>({a})"),
     (rf"ld(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_plain<{T}, {count|1}>({a})"),
-    (rf"ld\.(?:volatile|relaxed|(?P<ordered>acquire)){_WITHIN}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}>({a}, {ordered?})"),
+    (rf"ld\.(?:volatile|relaxed|(?P<ordered>acquire)){_OF_SCOPE}{_SPACE}{_CACHE}{_SEVERAL}", ">* @ ?u64", "P::load_strong<{T}, {count|1}, {block?}>({a}, {ordered?})"),
     (rf"ldu\.global{_SEVERAL}", ">* @", "P::load_plain<{T}, {count|1}>({a})"),
     (rf"st(?:\.weak)?{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_plain<{T}, {count|1}>({a}, {b})"),
-    (rf"st\.(?:volatile|relaxed|(?P<ordered>release)){_WITHIN}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}>({a}, {b}, {ordered?})"),
+    (rf"st\.(?:volatile|relaxed|(?P<ordered>release)){_OF_SCOPE}{_SPACE}{_CACHE}{_SEVERAL}", "@ * ?u64", "P::store_strong<{T}, {count|1}, {block?}>({a}, {b}, {ordered?})"),
     (r"prefetch(?:\.global|\.local)?\.L[12]|prefetchu\.L1", "@", "static_cast<void>({a})"),
     (r"createpolicy\.fractional\.L2::evict_\w+(?:\.L2::evict_\w+)?\.b64", "u64 ?f32", "0"),
     *(
         (rf"{head}{_SCOPE}{_SHARED_TOO}\.{name}\.(?P<t>{kinds})", types,
-         f"P::atomic({{ordered?}}, [&] {{{{ return ::atomic{name.capitalize()}"
+         f"P::atomic<{{block?}}>({{ordered?}}, [&] {{{{ return ::atomic{name.capitalize()}{{block?_block}}"
          "(P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b})); }})")
         for name, kinds in _ATOMIC
         for head, types in (("atom", "t @ t"), ("red", "@ t"))
@@ -246,7 +250,8 @@ _rows(
     (
         rf"atom{_SCOPE}{_SHARED_TOO}\.cas\.(?P<t>b(?:16|32|64))",
         "t @ t t",
-        "P::atomic({ordered?}, [&] {{ return ::atomicCAS(P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b}), "
+        "P::atomic<{block?}>({ordered?}, [&] {{ return ::atomicCAS{block?_block}("
+        "P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b}), "
         "P::Atomic<{T}>({c})); }})",
     ),
 )  # fmt: skip

@@ -58,6 +58,8 @@ struct Thread {
   int width;
   std::uint64_t value;
   std::uint64_t result;
+
+  bool holds_local(const char* address) const { return address <= stack && address > stack - kStackBytes; }
 };
 
 struct Warp {

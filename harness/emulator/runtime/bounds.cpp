@@ -6,6 +6,7 @@
 
 #include "checking.h"
 #include "host_memory.h"
+#include "variables.h"
 
 namespace cuemu {
 namespace {
@@ -44,7 +45,8 @@ Extent extent_of(const char* address) {
   for (const Extent& one : all.known) {
     if (address >= one.data && static_cast<std::size_t>(address - one.data) < one.bytes) return one;
   }
-  const Extent found = guarded_extent(address);
+  Extent found = guarded_extent(address);
+  if (found.data == nullptr) found = variable_at(address);
   if (found.data != nullptr) all.known[all.next_known++ % 4] = found;
   return found;
 }
@@ -78,6 +80,17 @@ bool tell_host_memory(const Running& at, const Touch& touch, const char* whose) 
   return false;
 }
 
+// Reports an access to another thread's local variable. Returns false.
+bool tell_local_variable(const Running& at, const Touch& touch) {
+  std::string whose = "another thread";
+  at.worker.for_each_begun([&](const Block& block, const Thread& thread) {
+    if (thread.holds_local(touch.address)) whose = thread_words(index_in(thread.linear, checker().config.block), block.index());
+  });
+  tell_bounds(at, touch, "of a local variable of " + whose,
+              "Pass values through __shared__ memory or shuffles: a pointer to a local variable is valid in its own thread alone.");
+  return false;
+}
+
 bool is_in_bounds(const Running& at, const Touch& touch) {
   Checker& all = checker();
   if (touch.address >= all.host_stack && touch.address < all.host_stack_end) {
@@ -96,7 +109,9 @@ bool is_in_bounds(const Running& at, const Touch& touch) {
     return false;
   }
   if (is_mapped(touch.address) && is_mapped(touch.address + touch.bytes - 1)) {
-    if (!is_host_memory(touch.address)) return true;
+    const Owner owner = owner_of_memory(touch.address);
+    if (owner == Owner::everybody) return true;
+    if (owner == Owner::thread) return tell_local_variable(at, touch);
     return tell_host_memory(at, touch, "from malloc, new, a container such as std::vector, or a tensor's sizes");
   }
   char address[32];

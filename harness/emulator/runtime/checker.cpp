@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "checking.h"
 
@@ -92,13 +93,15 @@ void notice_waiting(const Running& at, const Touch& touch) {
 
 }  // namespace
 
-void begin_checked_launch(const char* kernel, const Config& config) {
+void begin_checked_launch(const char* kernel, const Config& config, const void* code) {
   Checker& all = checker();
+  Cell::code_base = reinterpret_cast<std::uintptr_t>(code);
   all.shadow.forget();
   all.histories.clear();
   all.kernel = kernel;
   all.config = config;
   all.bounds_told = false;
+  all.is_clock_full = false;
   all.repeated.touch.address = nullptr;
   all.doubts = 0;  // doubts of an abandoned launch
   all.idle_reads = 0;
@@ -134,7 +137,7 @@ void end_checked_launch() {
   all.settled.clear();
 }
 
-void check_grid_barrier() { checker().shadow.forget(); }
+void check_grid_barrier() { checker().shadow.pass_grid_barrier(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
 
@@ -161,7 +164,7 @@ void check_access(Touch touch) {
   if (touch.address >= all.indices && touch.address < all.indices_end) return;  // threadIdx and the like
   Worker& worker = this_worker();
   const Thread& thread = worker.thread();
-  if (touch.address <= thread.stack && touch.address > thread.stack - kStackBytes) {  // a local variable
+  if (worker.is_local(touch.address)) {
     if (worker.block().products().has_registers()) check_register(worker, touch);
     return;
   }
@@ -206,6 +209,15 @@ void check_access(Touch touch) {
   if (touch.writes) at.clock.release(all.histories[touch.address], at.thread);
 }
 
+void check_constant_read(const void* address, std::size_t bytes) {
+  if (!is_checking() || !in_kernel()) return;
+  Worker& worker = this_worker();
+  Block& block = worker.block();
+  const Touch touch{static_cast<const char*>(address), bytes, true, false, false, false, __builtin_return_address(0)};
+  if (owner_of(block, touch.address) != nullptr || worker.is_local(touch.address)) return;
+  check_constant({worker, block, block.clock(), worker.thread().linear}, touch);
+}
+
 void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes) {
   const Touch touch{address, bytes, true, false, false, false, product.code};
   const Running at{this_worker(), block, block.clock(), view.thread, &view, product.line, "wgmma"};
@@ -232,16 +244,24 @@ void check_product_fence(const WarpgroupProduct& product) {
               {{worker.thread_index(), worker.block().index(), product.line, "multiplies", nullptr}}});
 }
 
-void tell_overflow(int line, const char* operation, const char* type) {
-  Checker& all = checker();
+void tell_overflow(const void* code, const char* operation, const char* type) {
   Worker& worker = this_worker();
   const uint3 thread = worker.thread_index(), block = worker.block().index();
-  if (!is_new('o', nullptr, line)) return;
-  add_report({"overflow", all.kernel, line,
-              thread_words(thread, block) + " computes a " + operation + " of type " + type +
-                  " beyond its range in line " + std::to_string(line),
+  if (!is_new('o', code, nullptr)) return;
+  add_report({"overflow", checker().kernel, 0,
+              thread_words(thread, block) + " computes a " + operation + " of type " + type + " beyond its range in line {0}",
               "Compute indices past 2^31 in 64 bits: cast one operand to long long (or size_t) before the product.",
-              {{thread, block, line, std::string("computes ") + operation, nullptr}}});
+              {{thread, block, 0, std::string("computes ") + operation, code}}});
+}
+
+void tell_full_clock() {
+  Checker& all = checker();
+  if (std::exchange(all.is_clock_full, true)) return;
+  Report report{"unchecked", all.kernel, 0,
+                std::string("kernel ") + all.kernel + " synchronises more often than the checking mode can count: " +
+                    "races behind that go unnoticed",
+                "Check a smaller case, in which no block has more than 8 million barriers, fences or warp operations.", {}};
+  add_report(std::move(report));
 }
 
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line) {

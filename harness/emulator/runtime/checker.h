@@ -35,6 +35,7 @@ struct Touch {
   bool is_volatile;
   const void* code;  // the return address of the callback
   bool compares = false;  // an atomic update that looks at the old value, such as a compare-and-swap
+  bool is_of_block = false;  // an atomic operation of the block's scope
 };
 
 // A plain read of a value that others update atomically. It is no fault if an atomic update follows
@@ -71,7 +72,7 @@ struct Conduct {
 extern std::atomic<bool> checking;
 inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
-void begin_checked_launch(const char* kernel, const Config& config);
+void begin_checked_launch(const char* kernel, const Config& config, const void* code);
 void check_access(Touch touch);
 // A product of a warpgroup begins that will read these bytes of shared memory; at its end it has read them.
 void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes);
@@ -86,7 +87,7 @@ void check_grid_barrier();
 // Reports that a thread has read from a lane that does not take part.
 void check_absent_lane(uint3 thread, uint3 block, const char* operation, unsigned lane, int line);
 // Reports an integer operation that left its range.
-void tell_overflow(int line, const char* operation, const char* type);
+void tell_overflow(const void* code, const char* operation, const char* type);
 // Whether an out-of-bounds access was reported at its line since the launch began.
 bool has_reported_bounds();
 

@@ -71,6 +71,7 @@ struct Checker {
   std::uint64_t idle_reads = 0;
   RepeatedStore repeated{};
   bool bounds_told = false;
+  bool is_clock_full = false;
   const char* indices = nullptr;  // the place of threadIdx, blockIdx, blockDim and gridDim
   const char* indices_end = nullptr;
   const char* host_stack = nullptr;
@@ -116,6 +117,8 @@ std::string shared_words(const SharedArena::Place& place);
 std::string place_words(const Touch& touch, const SharedArena::Place* place);
 // Notes an access in all words that it touches, and reports the races that it makes.
 void note_words(const Running& at, const Touch& touch, const SharedArena::Place* place);
+// Reports a read through the read-only cache of what the launch has written.
+void check_constant(const Running& at, const Touch& touch);
 void settle_repeated_store();
 // Decides whether a thread's earlier read was a fault, by what the thread does next.
 void settle_doubt(const Running& at, Doubt& doubt, const Touch& touch);

@@ -157,7 +157,7 @@ void StackPool::grow() {
     std::fputs("CPU emulator: no memory for the stacks of CUDA threads\n", stderr);
     std::abort();
   }
-  note_own_memory(begin, kStride * kBatch);
+  note_stacks(begin, kStride * kBatch);
   const bool guard = made_in_process.fetch_add(kBatch, std::memory_order_relaxed) < kMostGuarded;
   for (std::size_t i = 0; i < kBatch; ++i) {
     char* lower_end = begin + i * kStride;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "device_heap.h"
 #include "guard.h"
 #include "worker.h"
 
@@ -206,6 +207,16 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->memoryClockRate = 1215000;
   properties->memoryBusWidth = 5120;
   properties->l2CacheSize = 40 * 1024 * 1024;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value) {
+  if (limit == cudaLimitMallocHeapSize) cuemu::set_heap_limit(value);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit limit) {
+  *value = limit == cudaLimitMallocHeapSize ? cuemu::heap_limit() : 64 * 1024;
   return cudaSuccess;
 }
 

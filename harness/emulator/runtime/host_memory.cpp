@@ -38,6 +38,7 @@ class Ranges {
 struct Lists {
   std::mutex mutex;
   Ranges own;
+  Ranges stacks;
   Ranges lent;
 };
 
@@ -91,7 +92,7 @@ bool is_anonymous(const char* address) {
 // What an earlier look at a page has shown.
 struct Page {
   std::uintptr_t number = 0;
-  bool is_host = false;
+  Owner owner = Owner::everybody;
 };
 
 }  // namespace
@@ -100,6 +101,12 @@ void note_own_memory(const void* data, std::size_t bytes) {
   Lists& all = lists();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.own.add(data, bytes);
+}
+
+void note_stacks(const void* data, std::size_t bytes) {
+  Lists& all = lists();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.stacks.add(data, bytes);
 }
 
 void lend_host_memory(const void* data, std::size_t bytes) {
@@ -114,29 +121,24 @@ void take_back_host_memory(const void* data) {
   all.lent.remove(data);
 }
 
-bool is_host_memory(const char* address) {
+Owner owner_of_memory(const char* address) {
   static Page pages[64];  // one OS thread runs all blocks of a checked launch
   const std::uintptr_t number = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
   Page& known = pages[number % 64];
-  if (known.number == number && !known.is_host) return false;
+  if (known.number == number && known.owner != Owner::host) return known.owner;
+  bool is_stack = false;
   {
     const Lists& all = lists();
     const std::lock_guard<std::mutex> lock(lists().mutex);
-    if (all.own.hold(address) || all.lent.hold(address)) return false;  // a page may hold other memory, too
+    if (all.own.hold(address) || all.lent.hold(address)) return Owner::everybody;  // a page may hold other memory, too
+    is_stack = all.stacks.hold(address);
   }
-  if (known.number != number) known = {number, !is_of_library(address) && is_anonymous(address)};
-  return known.is_host;
-}
-
-void* noted_allocation(void* data, std::size_t bytes) {
-  if (data == nullptr || !is_checking() || !in_kernel()) return data;
-  lend_host_memory(data, bytes);
-  // What other threads did to memory that they have freed since is no race.
-  const char* const begin = static_cast<const char*>(data);
-  for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
-    if (Word* const word = checker().shadow.word(begin + at)) *word = Word{};
+  if (known.number != number) {
+    known = {number, is_stack                                             ? Owner::thread
+                     : !is_of_library(address) && is_anonymous(address) ? Owner::host
+                                                                          : Owner::everybody};
   }
-  return data;
+  return known.owner;
 }
 
 }  // namespace cuemu
@@ -148,8 +150,5 @@ void cuemu_lend_tensor(const void* data, std::size_t bytes) {
   if (!cuemu::is_checking() || data == nullptr || bytes == 0) return;
   if (cuemu::guarded_extent(static_cast<const char*>(data)).data == nullptr) cuemu::lend_host_memory(data, bytes);
 }
-
-// The malloc of checked CUDA sources.
-void* cuemu_malloc(std::size_t bytes) { return cuemu::noted_allocation(std::malloc(bytes), bytes); }
 
 }  // extern "C"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuemu/host_api.h"
+#include "device_heap.h"
 #include "guard.h"
 #include "report.h"
 #include "worker.h"
@@ -300,7 +301,10 @@ void run_launch(const Kernel& launched, int line, const Config& given, Entry ent
   launch.clusters = launch.blocks / blocks_of(config.cluster);
   launch.resident_limit = std::max(most_resident_blocks(config), blocks_of(config.cluster));
   launch.shared_limit = known.most_shared();
-  if (is_checking()) begin_checked_launch(kernel, launch.config);
+  if (is_checking()) {
+    begin_checked_launch(kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
+    begin_heap_of_launch(launch.resident_limit);
+  }
   here.os_threads.run(launch);
   if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());

@@ -55,12 +55,13 @@ void BlockClock::barrier() {
 void BlockClock::sync_warp(unsigned warp, unsigned lanes) {
   if (order_->is_used()) return order_->meet(place_of(warp * kLanesOfWarp), lanes);
   if (seen_.empty()) seen_.resize(std::size_t{(threads_ + kLanesOfWarp - 1) / kLanesOfWarp} * kLanesOfWarp * kLanesOfWarp);
-  std::uint16_t* const rows = seen_.data() + std::size_t{warp} * kLanesOfWarp * kLanesOfWarp;
-  std::uint16_t joined[kLanesOfWarp] = {};
+  std::uint32_t* const rows = seen_.data() + std::size_t{warp} * kLanesOfWarp * kLanesOfWarp;
+  std::uint32_t joined[kLanesOfWarp] = {};
   for (unsigned left = lanes; left != 0; left &= left - 1) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
-    std::uint16_t* const row = rows + lane * kLanesOfWarp;
-    if (row[lane] != UINT16_MAX) ++row[lane];
+    std::uint32_t* const row = rows + lane * kLanesOfWarp;
+    if (row[lane] < Cell::kMostLaneClock) ++row[lane];
+    else tell_full_clock();
     most_calls_ = std::max(most_calls_, row[lane]);
     for (unsigned i = 0; i < kLanesOfWarp; ++i) joined[i] = std::max(joined[i], row[i]);
   }
@@ -148,14 +149,14 @@ bool BlockClock::knows_of(std::uint32_t block, unsigned thread) const {
 }
 
 bool BlockClock::is_behind_by_others(const Cell& earlier, unsigned thread) const {
-  if (time_ == Cell::kMostTime) return true;  // the clock has reached its end, so nothing can be reported any more
+  if (time_ == Cell::kMostTime) return true;  // the clock has reached its end, as the run says
   const std::int64_t place = place_of(earlier);
   if (place >= 0) {
     if (order_->is_used()) {
       if (order_->knows(place_of(thread), static_cast<unsigned>(place), earlier.lane_clock())) return true;
     } else if (earlier.thread() / kLanesOfWarp == thread / kLanesOfWarp && !seen_.empty()) {
-      const std::uint16_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
-      if (calls > earlier.lane_clock() || calls == UINT16_MAX) return true;
+      const std::uint32_t calls = seen_[thread * kLanesOfWarp + earlier.thread() % kLanesOfWarp];
+      if (calls > earlier.lane_clock() || calls == Cell::kMostLaneClock) return true;
     }
   }
   if (acquired_.empty()) return false;

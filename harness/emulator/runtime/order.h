@@ -110,7 +110,11 @@ class BlockClock {
   static constexpr unsigned kLanesOfWarp = 32;
   // The same as is_behind, without the thread's own order and the block's barriers.
   bool is_behind_by_others(const Cell& earlier, unsigned thread) const;
-  std::uint32_t tick() { return time_ < Cell::kMostTime ? ++time_ : time_; }
+  std::uint32_t tick() {
+    if (time_ < Cell::kMostTime) return ++time_;
+    tell_full_clock();
+    return time_;
+  }
 
   std::uint32_t block_ = 0;
   unsigned threads_ = 0;
@@ -122,8 +126,8 @@ class BlockClock {
   std::vector<Acquired> acquired_;
   // For each thread and each lane of its warp, the number of that lane's __syncwarp() calls that
   // are ordered before the thread. Empty before the first call.
-  std::vector<std::uint16_t> seen_;
-  std::uint16_t most_calls_ = 0;  // of a lane, since the block began
+  std::vector<std::uint32_t> seen_;
+  std::uint32_t most_calls_ = 0;  // of a lane, since the block began
   int rank_in_cluster(std::uint32_t block) const;
   // The number by which the order knows the thread of an access; negative for threads of blocks elsewhere.
   std::int64_t place_of(const Cell& earlier) const;

@@ -71,6 +71,8 @@ Report race(const Running& at, const Touch& touch, const Cell& earlier, bool ear
       : at.clock.is_near(earlier.block()) && !same_block
           ? "Put the cluster's barrier (barrier.cluster.arrive and wait) between the two, or an mbarrier."
       : same_block ? "Put a __syncthreads() between the two, reached by all threads of the block."
+      : earlier.is_atomic() && touch.is_atomic && (earlier.is_of_block() || touch.is_of_block)
+          ? "Use the device's scope (atomicAdd, .gpu) in all blocks: an operation of the block's scope is atomic in its block alone."
       : earlier.is_atomic() || touch.is_atomic
           ? "Put a __threadfence() between the write and the atomic operation that tells of it; or make both atomic, or "
             "read the result in a later launch."
@@ -118,8 +120,12 @@ void tell_copy(const Running& at, const Touch& touch, const Cell& earlier, bool 
 }
 
 bool conflicts(const Cell& earlier, const Touch& touch, unsigned bytes, const Running& at) {
-  return !earlier.is_empty() && (earlier.bytes() & bytes) != 0 && !(earlier.is_atomic() && touch.is_atomic) &&
-         !at.is_behind(earlier);
+  if (earlier.is_empty() || (earlier.bytes() & bytes) == 0) return false;
+  if (earlier.is_atomic() && touch.is_atomic) {
+    const bool is_of_block = earlier.is_of_block() || touch.is_of_block;  // the scope of one of them
+    if (!is_of_block || earlier.block() == at.clock.block()) return false;
+  }
+  return !at.is_behind(earlier);
 }
 
 // Whether an access of a thread precedes the copy that happens now, but no fence shows it to the asynchronous proxy.
@@ -144,13 +150,13 @@ Conflict note(Word& word, const Cell& cell, const Touch& touch, const Running& a
   else if (is_hidden(word.write, bytes, at)) found = {word.write, true, true};
   // Both accesses may be atomic and the value still be old: an atomic operation claims that the
   // value is there, but no fence guarantees it.
-  if (touch.is_volatile && !touch.writes && word.write.is_volatile() && lacks_fence(word.write, touch, at) &&
+  if (touch.is_volatile && !touch.writes && word.write.is_volatile() && (word.write.bytes() & bytes) != 0 && lacks_fence(word.write, touch, at) &&
       !at.is_behind(word.write)) {
     found = {word.write, true};
   }
   if (!touch.writes) {
     Cell& last = word.reads[0];
-    const bool is_own = last.block() == cell.block() && last.thread() == cell.thread();
+    const bool is_own = last.block() == cell.block() && last.thread() == cell.thread() && (last.bytes() & ~cell.bytes()) == 0;
     if (is_own && cell.is_atomic() && !last.is_atomic()) return found;  // keep the plain read, the one to check
     if (!last.is_empty() && !is_own) word.reads[1] = last;
     last = cell;
@@ -208,6 +214,70 @@ void forget_doubt(Doubt& doubt) {
   --checker().doubts;
 }
 
+// What an earlier block has left in shared memory.
+void forget_ended_blocks(Word& word, const Running& at, const SharedArena::Place* place) {
+  if (place == nullptr) return;
+  if (!at.clock.is_near(word.write.block())) word.write = Cell{};
+  if (!at.clock.is_near(word.reads[0].block())) word.reads[0] = word.reads[1] = Cell{};
+}
+
+// Whether a word that is not split would lose what it knows of other bytes than these. The cell may get the bytes of the
+// same thread's access before.
+bool loses_other_bytes(const Word& word, Cell& cell, const Touch& touch) {
+  const unsigned others = ~cell.bytes();
+  const Cell &last = word.reads[0], &before = word.reads[1];
+  const Cell& own = touch.writes ? word.write : last;
+  if (!own.is_empty() && own.is_same_but_bytes(cell)) cell = cell.of_bytes(own.bytes() | cell.bytes());
+  if (touch.writes) return (word.write.bytes() & ~cell.bytes()) != 0 || ((last.bytes() | before.bytes()) & others) != 0;
+  const auto is_own = [&](const Cell& read) { return read.block() == cell.block() && read.thread() == cell.thread(); };
+  if (last.is_empty() || before.is_empty() || (is_own(last) && (last.bytes() & ~cell.bytes()) == 0)) return false;
+  return (before.bytes() & others) != 0 || ((last.bytes() & others) != 0 && !is_own(before));
+}
+
+// Gives the word parts, unless memory is short.
+bool split(Word& word) {
+  Part* const part = checker().shadow.new_part();
+  if (part == nullptr) return false;
+  *part = {word, kWholeWord, nullptr};
+  word.split(part);
+  return true;
+}
+
+// Notes an access to some bytes of a word, or to a word in parts. Returns whether nothing has written those bytes.
+bool note_apart(Word& word, const Cell& whole, unsigned bytes, const Touch& touch, const Running& at, const SharedArena::Place* place) {
+  if (!word.is_split()) {
+    forget_ended_blocks(word, at, place);
+    Cell cell = whole.of_bytes(bytes);
+    if (!loses_other_bytes(word, cell, touch) || !split(word)) {
+      const bool untouched = (word.write.bytes() & bytes) == 0;
+      const Conflict conflict = note(word, cell, touch, at, bytes);
+      if (!conflict.earlier.is_empty()) tell_or_doubt(at, touch, conflict, place);
+      return untouched;
+    }
+  }
+  bool untouched = true;
+  for (Part* part = word.parts(); part != nullptr; part = part->next) {
+    const unsigned hit = part->bytes & bytes;
+    if (hit == 0) continue;
+    Part* const rest = hit == part->bytes ? nullptr : checker().shadow.new_part();
+    if (rest != nullptr) {
+      *rest = {part->word, part->bytes & ~hit, part->next};
+      part->next = rest;
+      part->bytes = hit;
+    }
+    forget_ended_blocks(part->word, at, place);
+    untouched = untouched && (part->word.write.bytes() & hit) == 0;
+    const Conflict conflict = note(part->word, whole.of_bytes(hit), touch, at, hit);
+    if (!conflict.earlier.is_empty()) tell_or_doubt(at, touch, conflict, place);
+  }
+  if (touch.writes && bytes == kWholeWord) {
+    Part* const parts = word.parts();
+    word = Word{whole, {}};
+    checker().shadow.free_parts(parts);
+  }
+  return untouched;
+}
+
 }  // namespace
 
 // The checker learns of a store before it happens, and no other access comes between.
@@ -225,24 +295,64 @@ void note_words(const Running& at, const Touch& touch, const SharedArena::Place*
   const std::uint32_t block = at.clock.block();
   const unsigned first = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(touch.address) % kWordBytes);
   const char* const end = touch.address + touch.bytes;
-  const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.lane_clock(), touch.code, 15, touch.is_atomic,
-                              touch.is_volatile, at.copy != nullptr && at.copy->is_in_async_proxy);
+  const Cell whole = Cell::of(block, at.thread, at.clock.time(), at.lane_clock(), touch.code,
+                              {touch.is_atomic, touch.is_volatile, touch.is_of_block, at.copy != nullptr && at.copy->is_in_async_proxy});
   bool untouched = true;
   for (const char* word_address = touch.address - first; word_address < end; word_address += kWordBytes) {
     Word* const word = all.shadow.word(word_address);
     if (word == nullptr) return;
-    if (place != nullptr) {  // left by an earlier block
-      if (!at.clock.is_near(word->write.block())) word->write = Cell{};
-      if (!at.clock.is_near(word->reads[0].block())) word->reads[0] = word->reads[1] = Cell{};
+    unsigned bytes = kWholeWord;
+    if (word_address < touch.address) bytes &= kWholeWord << first;
+    if (word_address + kWordBytes > end) bytes &= kWholeWord >> (word_address + kWordBytes - end);
+    if (bytes != kWholeWord || word->is_split()) {
+      untouched = note_apart(*word, whole, bytes, touch, at, place) && untouched;
+      continue;
     }
-    unsigned bytes = 15;
-    if (word_address < touch.address) bytes &= 15u << first;
-    if (word_address + kWordBytes > end) bytes &= 15u >> (word_address + kWordBytes - end);
+    forget_ended_blocks(*word, at, place);
     untouched = untouched && word->write.is_empty();
-    const Conflict conflict = note(*word, whole.of_bytes(bytes), touch, at, bytes);
+    const Conflict conflict = note(*word, whole, touch, at, kWholeWord);
     if (!conflict.earlier.is_empty()) tell_or_doubt(at, touch, conflict, place);
   }
   if (untouched && touch.reads && is_poison(touch.address, touch.bytes)) tell_uninitialised(at, touch, place);
+}
+
+void check_constant(const Running& at, const Touch& touch) {
+  Checker& all = checker();
+  const auto address = reinterpret_cast<std::uintptr_t>(touch.address);
+  bool is_written = false;
+  Cell writer;
+  const auto look = [&](const Word& word, unsigned bytes) {
+    if (word.write.is_empty() || (word.write.bytes() & bytes) == 0) return;
+    is_written = true;
+    writer = word.write;
+  };
+  for (std::uintptr_t at_word = address / kWordBytes * kWordBytes; at_word < address + touch.bytes; at_word += kWordBytes) {
+    const char* const place = reinterpret_cast<const char*>(at_word);
+    unsigned bytes = kWholeWord;
+    if (at_word < address) bytes &= kWholeWord << (address - at_word);
+    if (at_word + kWordBytes > address + touch.bytes) bytes &= kWholeWord >> (at_word + kWordBytes - address - touch.bytes);
+    const Word* const word = all.shadow.word(place);
+    if (word == nullptr) return;
+    if (!word->is_split()) look(*word, bytes);
+    for (const Part* part = word->is_split() ? word->parts() : nullptr; part != nullptr; part = part->next) {
+      look(part->word, part->bytes & bytes);
+    }
+    is_written = is_written || (all.shadow.written_before_barrier(place) & bytes) != 0;
+  }
+  if (!is_written || !is_new('c', touch.code, writer.code())) return;
+  std::string who = "which an earlier phase wrote";
+  Report report{"race", all.kernel, 0, "",
+                "Read what the launch writes with a plain load: __ldg and ld.global.nc are for memory that no thread writes "
+                "during the launch.",
+                {{at.index(), at.block.index(), 0, "reads", touch.code}}};
+  if (!writer.is_empty()) {
+    const uint3 thread = index_in(writer.thread(), all.config.block), block = index_in(writer.block() - 1, all.config.grid);
+    who = "which " + thread_words(thread, block) + " wrote in line {1}";
+    report.accesses.push_back({thread, block, 0, "wrote", writer.code()});
+  }
+  report.message = thread_words(at.index(), at.block.index()) + " reads " + place_words(touch, nullptr) +
+                   " through the read-only cache in line {0}, " + who + " in the same launch: the cache may hold an older value";
+  add_report(std::move(report));
 }
 
 void keep_doubt(const Running& at, Doubt& doubt) {

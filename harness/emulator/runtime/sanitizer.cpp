@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "checker.h"
+#include "checking.h"
 #include "worker.h"
 
 namespace cuemu {
@@ -45,16 +45,38 @@ struct PointerData {
   SourceLocation location;
 };
 
-void end_thread_of(const char* kind, const SourceLocation& location, const std::string& words, const char* remedy) {
+// The location may lie in a header of the emulator. So a report has the code, whose inlined calls lead to the kernel's line.
+[[noreturn]] void end_thread_of(const char* kind, const void* code, const std::string& words, const char* remedy) {
   Worker& worker = this_worker();
-  const int line = static_cast<int>(location.line);
-  worker.fail(kind, line, worker.position() + " " + words + " in line " + std::to_string(line), remedy, kLaunchFailure);
+  worker.fail_at(kind, code, worker.position() + " " + words + " in line {0}", "accesses", remedy);
 }
 
-void overflow(const void* data, const char* operation) {
+constexpr const char* kAlign =
+    "Use vector types only where the address is known to be aligned; read the rest element by element.";
+
+std::string beyond(std::uintptr_t address, unsigned alignment) {
+  return " at an address that is no multiple of " + std::to_string(alignment) + " (" + std::to_string(address % alignment) +
+         " bytes beyond one)";
+}
+
+void overflow(const void* data, const char* operation, const void* code) {
   if (!is_checked()) return;
-  const OverflowData& about = *static_cast<const OverflowData*>(data);
-  tell_overflow(static_cast<int>(about.location.line), operation, about.type->name);
+  tell_overflow(code, operation, static_cast<const OverflowData*>(data)->type->name);
+}
+
+// The address of an atomic operation is a multiple of its size, also in a local variable. Its memory order tells its scope
+// (cuemu/atomics.h).
+void check_atomic(const volatile void* address, std::size_t bytes, bool reads, bool writes, bool compares, int order,
+                  const void* code) {
+  if (!is_checked()) return;
+  const char* const place = static_cast<const char*>(const_cast<const void*>(address));
+  const Touch touch{place, bytes, reads, writes, true, false, code, compares,
+                    order == __ATOMIC_ACQUIRE || order == __ATOMIC_RELEASE};
+  const auto value = reinterpret_cast<std::uintptr_t>(place);
+  if (value % bytes != 0) {
+    end_thread_of("misaligned", code, verb(touch) + (" " + size_words(bytes)) + beyond(value, static_cast<unsigned>(bytes)), kAlign);
+  }
+  check_access(touch);
 }
 
 }  // namespace
@@ -82,39 +104,30 @@ using cuemu::is_checked;
 
 // Notes an atomic operation, then performs it.
 #define CUEMU_NOTE(size, reads, writes) CUEMU_NOTE_THAT(size, reads, writes, false)
-#define CUEMU_NOTE_THAT(size, reads, writes, compares)                                                              \
-  if (is_checked()) {                                                                                               \
-    check_access({reinterpret_cast<const char*>(const_cast<const Word*>(address)), size, reads, writes, true, false, \
-                  CUEMU_HERE, compares});                                                                           \
-  }
+#define CUEMU_NOTE_THAT(size, reads, writes, compares) cuemu::check_atomic(address, size, reads, writes, compares, order, CUEMU_HERE)
 #define CUEMU_UPDATE(bits, name, builtin)                                                   \
   std::uint##bits##_t __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address,   \
-                                                   std::uint##bits##_t value, int) {        \
-    using Word = std::uint##bits##_t;                                                       \
+                                                   std::uint##bits##_t value, int order) {        \
     CUEMU_NOTE(bits / 8, true, true);                                                       \
     return builtin(address, value, __ATOMIC_SEQ_CST);                                       \
   }
 #define CUEMU_COMPARE(bits, name)                                                                              \
   int __tsan_atomic##bits##_##name(volatile std::uint##bits##_t* address, std::uint##bits##_t* expected,       \
-                                   std::uint##bits##_t desired, int, int) {                                    \
-    using Word = std::uint##bits##_t;                                                                          \
+                                   std::uint##bits##_t desired, int order, int) {                                    \
     CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                          \
     return __atomic_compare_exchange_n(address, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 #define CUEMU_ATOMICS(bits)                                                                                   \
-  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int) {          \
-    using Word = std::uint##bits##_t;                                                                         \
+  std::uint##bits##_t __tsan_atomic##bits##_load(const volatile std::uint##bits##_t* address, int order) {          \
     CUEMU_NOTE(bits / 8, true, false);                                                                        \
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                        \
   }                                                                                                           \
-  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int) {   \
-    using Word = std::uint##bits##_t;                                                                         \
+  void __tsan_atomic##bits##_store(volatile std::uint##bits##_t* address, std::uint##bits##_t value, int order) {   \
     CUEMU_NOTE(bits / 8, false, true);                                                                        \
     __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                       \
   }                                                                                                           \
   std::uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(                                             \
-      volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int, int) { \
-    using Word = std::uint##bits##_t;                                                                         \
+      volatile std::uint##bits##_t* address, std::uint##bits##_t expected, std::uint##bits##_t desired, int order, int) { \
     CUEMU_NOTE_THAT(bits / 8, true, true, true);                                                                         \
     __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);      \
     return expected;                                                                                          \
@@ -131,9 +144,9 @@ using cuemu::is_checked;
 
 #define CUEMU_OVERFLOW(name, words)                                             \
   void __ubsan_handle_##name(void* data, std::uintptr_t, std::uintptr_t) {      \
-    cuemu::overflow(data, words);                                               \
+    cuemu::overflow(data, words, CUEMU_HERE);                                               \
   }                                                                             \
-  void __ubsan_handle_##name##_abort(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, words); }
+  void __ubsan_handle_##name##_abort(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, words, CUEMU_HERE); }
 
 extern "C" {
 
@@ -185,13 +198,13 @@ CUEMU_ATOMICS(64)
 CUEMU_OVERFLOW(add_overflow, "+")
 CUEMU_OVERFLOW(sub_overflow, "-")
 CUEMU_OVERFLOW(mul_overflow, "*")
-void __ubsan_handle_negate_overflow(void* data, std::uintptr_t) { cuemu::overflow(data, "-"); }
-void __ubsan_handle_divrem_overflow(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, "/"); }
+void __ubsan_handle_negate_overflow(void* data, std::uintptr_t) { cuemu::overflow(data, "-", CUEMU_HERE); }
+void __ubsan_handle_divrem_overflow(void* data, std::uintptr_t, std::uintptr_t) { cuemu::overflow(data, "/", CUEMU_HERE); }
 
 void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {
   if (!is_checked()) return;
   const auto& about = *static_cast<cuemu::OutOfBoundsData*>(data);
-  cuemu::end_thread_of("out-of-bounds", about.location,
+  cuemu::end_thread_of("out-of-bounds", CUEMU_HERE,
                        "indexes an array of type " + std::string(about.array->name) + " with " +
                            std::to_string(static_cast<std::intptr_t>(index)),
                        "Bound the index by the array's extent.");
@@ -200,11 +213,9 @@ void __ubsan_handle_out_of_bounds(void* data, std::uintptr_t index) {
 void __ubsan_handle_type_mismatch_v1(void* data, std::uintptr_t address) {
   if (!is_checked()) return;
   const auto& about = *static_cast<cuemu::MismatchData*>(data);
-  cuemu::end_thread_of("misaligned", about.location,
-                       "accesses " + std::string(about.type->name) + " at an address that is no multiple of " +
-                           std::to_string(1u << about.log_alignment) + " (" + std::to_string(address % (1u << about.log_alignment)) +
-                           " bytes beyond one)",
-                       "Use vector types only where the address is known to be aligned; read the rest element by element.");
+  cuemu::end_thread_of("misaligned", CUEMU_HERE,
+                       "accesses " + std::string(about.type->name) + cuemu::beyond(address, 1u << about.log_alignment),
+                       cuemu::kAlign);
 }
 
 }  // extern "C"

@@ -6,11 +6,11 @@ namespace cuemu {
 namespace {
 
 // Vectorised, since every meeting of a warp joins the views of its lanes.
-__attribute__((optimize("O3"))) void join(std::uint16_t* __restrict into, const std::uint16_t* __restrict from, std::size_t count) {
+__attribute__((optimize("O3"))) void join(std::uint32_t* __restrict into, const std::uint32_t* __restrict from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) into[i] = std::max(into[i], from[i]);
 }
 
-void join(std::vector<std::uint16_t>& into, const std::vector<std::uint16_t>& from) {
+void join(std::vector<std::uint32_t>& into, const std::vector<std::uint32_t>& from) {
   if (into.empty()) into = from;
   else join(into.data(), from.data(), from.size());
 }
@@ -22,24 +22,25 @@ void join(Knowledge& into, const Knowledge& from) {
 
 }  // namespace
 
-void ThreadOrder::use(unsigned clock, const std::vector<std::uint16_t>& seen) {
+void ThreadOrder::use(unsigned clock, const std::vector<std::uint32_t>& seen) {
   constexpr unsigned kLanes = 32;
   if (is_used()) return;
-  const std::vector<std::uint16_t> none(threads_, 0);
+  const std::vector<std::uint32_t> none(threads_, 0);
   views_.assign(threads_, Knowledge{none, none});
   for (unsigned thread = 0; thread < threads_; ++thread) {
-    std::vector<std::uint16_t>& known = views_[thread].known;
+    std::vector<std::uint32_t>& known = views_[thread].known;
     const unsigned first = thread / kLanes * kLanes;
     for (unsigned lane = 0; !seen.empty() && lane < kLanes && first + lane < threads_; ++lane) {
       known[first + lane] = seen[thread * kLanes + lane];
     }
-    known[thread] = static_cast<std::uint16_t>(clock);
+    known[thread] = clock;
   }
 }
 
 void ThreadOrder::tick(unsigned thread) {
-  std::uint16_t& own = views_[thread].known[thread];
+  std::uint32_t& own = views_[thread].known[thread];
   if (own < kMost) ++own;
+  else tell_full_clock();
 }
 
 void ThreadOrder::meet_block(unsigned first, unsigned threads) {

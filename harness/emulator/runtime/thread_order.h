@@ -8,11 +8,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shadow.h"
+
 namespace cuemu {
+
+// Says that a count of the launch has reached its end, so that the order of later accesses is not known.
+void tell_full_clock();
 
 // By thread: the releases that are known, and those whose accesses the asynchronous proxy sees (fence.proxy.async).
 struct Knowledge {
-  std::vector<std::uint16_t> known, visible;
+  std::vector<std::uint32_t> known, visible;
 };
 
 // The view of an asynchronous copy: that of its thread at the copy's begin, or when an mbarrier began to count the copy.
@@ -32,7 +37,7 @@ class ThreadOrder {
     passed_.clear();
   }
   // Tells threads apart from now on. `clock` is the largest of a lane so far, and `seen` what lanes of a warp know.
-  void use(unsigned clock, const std::vector<std::uint16_t>& seen);
+  void use(unsigned clock, const std::vector<std::uint32_t>& seen);
   bool is_used() const { return !views_.empty(); }
   unsigned clock(unsigned thread) const { return views_[thread].known[thread]; }
 
@@ -53,7 +58,7 @@ class ThreadOrder {
   CopyView begin_copy(unsigned thread, std::uint32_t barrier_time);
 
  private:
-  static constexpr unsigned kMost = UINT16_MAX;
+  static constexpr unsigned kMost = Cell::kMostLaneClock;
   void tick(unsigned thread);
 
   unsigned threads_ = 0;

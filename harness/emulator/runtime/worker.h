@@ -23,6 +23,16 @@ class Worker {
   // The following functions are for the running CUDA thread.
   Block& block() { return *block_; }
   const Thread& thread() const { return *current_; }
+  // Whether an address lies in a local variable of the running thread.
+  bool is_local(const char* address) const { return current_->holds_local(address); }
+  // Calls `visit(block, thread)` for every thread of the launch that has begun.
+  template <typename Visit>
+  void for_each_begun(Visit visit) {
+    for (std::size_t i = 0; i < begun_; ++i) {
+      Block& block = *blocks_[i];
+      if (block.live() != 0) block.for_each_begun([&](const Thread& thread) { visit(block, thread); });
+    }
+  }
   Threads take_threads();
   int wait_at_barrier(Barrier kind, int predicate, int line);
   void wait_at_grid_barrier(int line);

@@ -22,6 +22,8 @@ MAX_REPORTS, MAX_REPORT_CHARACTERS = 100, 10_000
 _ERROR_KINDS = frozenset({"launch", "assert", "trap"})
 #: After these faults a checked launch goes on, so that the judge also compares the outputs.
 _LASTING_KINDS = frozenset({"race", "out-of-bounds", "uninitialised", "overflow"})
+#: A report that the checking mode could not check a launch to its end.
+_UNCHECKED_KIND = "unchecked"
 _FAILED_STATUS = {
     "build": Status.BUILD_ERROR,
     "unsupported": Status.UNSUPPORTED,
@@ -43,11 +45,13 @@ class Faults:
         is_checked: Whether this is the checking mode.
         kept: The faults found.
         suspicions: Reports that are faults only if the result depends on them.
+        unchecked: Reports of what was not checked.
     """
 
     is_checked: bool = False
     kept: list[Finding] = field(default_factory=list)
     suspicions: list[Finding] = field(default_factory=list)
+    unchecked: list[Finding] = field(default_factory=list)
 
     def take(self, reports: Sequence[Report]) -> None:
         """Add the reports of a reply.
@@ -61,7 +65,8 @@ class Faults:
             self._keep(self.suspicions, [report for report in reports if report.is_suspicion])
             reports = [report for report in reports if not report.is_suspicion]
             self._keep(self.kept, [report for report in reports if report.kind in _LASTING_KINDS])
-            reports = [report for report in reports if report.kind not in _LASTING_KINDS]
+            self._keep(self.unchecked, [report for report in reports if report.kind == _UNCHECKED_KIND])
+            reports = [report for report in reports if report.kind not in (*_LASTING_KINDS, _UNCHECKED_KIND)]
         if not reports:
             return
         faults = [report for report in reports if self.is_checked or report.kind not in _ERROR_KINDS]
@@ -79,11 +84,16 @@ class Faults:
     def verdict(self, status: Status, message: str) -> tuple[Status, str]:
         """Combine the status and message of an evaluation with the faults that were kept.
 
+        A pass that was not checked to its end is ``UNSUPPORTED``.
+
         Args:
             status: The status by outputs and gradients.
             message: The message about them.
         """
         if not self.kept:
+            if self.unchecked and status is Status.PASSED:
+                words = (self.unchecked[0].words, "outputs and gradients are right", message)
+                return Status.UNSUPPORTED, "\n".join(filter(None, words))
             return status, message
         first, more = self.kept[0], len(self.kept) - 1
         told = [first.words + (f" (and {more} more, see the findings)" if more else "")]

@@ -3,10 +3,8 @@
 
 #include <cstring>
 
+#include "line.h"
 #include "runtime.h"
-
-// Always inlined, so that the checking mode can find the kernel's line.
-#define CUEMU_INLINE inline __attribute__((always_inline))
 
 namespace cuemu {
 
@@ -16,32 +14,47 @@ template <> struct WordOfSize<2> { using type = unsigned short; };
 template <> struct WordOfSize<4> { using type = unsigned int; };
 template <> struct WordOfSize<8> { using type = unsigned long long; };
 
+// The memory orders tell the checking mode the scope of an operation: those of the block alone acquire and release. Fences
+// are calls of their own.
+template <bool is_of_block>
+struct Scope {
+  static constexpr int kUpdate = is_of_block ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED;
+  static constexpr int kLoad = is_of_block ? __ATOMIC_ACQUIRE : __ATOMIC_SEQ_CST;
+  static constexpr int kStore = is_of_block ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST;
+};
+
 // Replaces *address by next(*address) and returns the old value.
-template <typename Value, typename Next>
+template <bool is_of_block = false, typename Value, typename Next>
 CUEMU_INLINE Value atomic_update(Value* address, Next next) {
   using Word __attribute__((may_alias)) = typename WordOfSize<sizeof(Value)>::type;
   Word* const word = reinterpret_cast<Word*>(address);
-  typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, Scope<is_of_block>::kUpdate);
   for (;;) {
     Value before;
     std::memcpy(static_cast<void*>(&before), &seen, sizeof before);
     const Value after = next(before);
     typename WordOfSize<sizeof(Value)>::type wanted;
     std::memcpy(&wanted, &after, sizeof wanted);
-    if (__atomic_compare_exchange_n(word, &seen, wanted, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    constexpr int order = Scope<is_of_block>::kUpdate;
+    if (__atomic_compare_exchange_n(word, &seen, wanted, true, order, order)) {
       if (wanted == seen) changed_nothing();
       return before;
     }
   }
 }
 
-template <typename Value>
+template <bool is_of_block, typename Value>
 CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desired) {
   const Value wanted = expected;
-  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  constexpr int order = Scope<is_of_block>::kLoad;
+  __atomic_compare_exchange_n(address, &expected, desired, false, order, order);
   if (expected != wanted) yield();  // the holder of the lock may be a thread of this block
   return expected;
 }
+
+// The checking mode reports a reference to a misaligned variable. An access in several parts has one to the whole.
+template <typename Value>
+CUEMU_INLINE void promise_alignment(const Value&) {}
 
 template <typename Value>
 CUEMU_INLINE Value seen_before(Value before, bool changed) {
@@ -51,17 +64,18 @@ CUEMU_INLINE Value seen_before(Value before, bool changed) {
 
 }  // namespace cuemu
 
-#define CUEMU_SCOPED(name, result, parameters, ...)                 \
-  CUEMU_INLINE result name parameters { __VA_ARGS__; }              \
-  CUEMU_INLINE result name##_block parameters { __VA_ARGS__; }      \
-  CUEMU_INLINE result name##_system parameters { __VA_ARGS__; }
-#define CUEMU_BUILTIN(name, type, builtin, changes)                                \
-  CUEMU_SCOPED(name, type, (type * address, type value),                           \
-               const type old = builtin(address, value, __ATOMIC_RELAXED);         \
+// The body knows whether the function is of the block's scope.
+#define CUEMU_SCOPED(name, result, parameters, ...)                                               \
+  CUEMU_INLINE result name parameters { constexpr bool is_of_block = false; __VA_ARGS__; }        \
+  CUEMU_INLINE result name##_block parameters { constexpr bool is_of_block = true; __VA_ARGS__; } \
+  CUEMU_INLINE result name##_system parameters { constexpr bool is_of_block = false; __VA_ARGS__; }
+#define CUEMU_BUILTIN(name, type, builtin, changes)                                            \
+  CUEMU_SCOPED(name, type, (type * address, type value),                                       \
+               const type old = builtin(address, value, ::cuemu::Scope<is_of_block>::kUpdate); \
                return ::cuemu::seen_before(old, changes))
 #define CUEMU_UPDATED(name, type, next)               \
   CUEMU_SCOPED(name, type, (type * address, type value), \
-               return ::cuemu::atomic_update(address, [value](type old) -> type { return next; }))
+               return ::cuemu::atomic_update<is_of_block>(address, [value](type old) -> type { return next; }))
 
 CUEMU_BUILTIN(atomicAdd, int, __atomic_fetch_add, value != 0)
 CUEMU_BUILTIN(atomicAdd, unsigned int, __atomic_fetch_add, value != 0)
@@ -96,16 +110,18 @@ CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor, value != 0)
 
 #define CUEMU_CAS(type)                                                             \
   CUEMU_SCOPED(atomicCAS, type, (type * address, type expected, type desired),      \
-               return ::cuemu::compare_and_swap(address, expected, desired))
+               return ::cuemu::compare_and_swap<is_of_block>(address, expected, desired))
 CUEMU_CAS(int)
 CUEMU_CAS(unsigned int)
 CUEMU_CAS(unsigned long long)
 CUEMU_CAS(unsigned short)
 
-inline float2 atomicAdd(float2* address, float2 value) {
+CUEMU_INLINE float2 atomicAdd(float2* address, float2 value) {
+  ::cuemu::promise_alignment(*address);
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
-inline float4 atomicAdd(float4* address, float4 value) {
+CUEMU_INLINE float4 atomicAdd(float4* address, float4 value) {
+  ::cuemu::promise_alignment(*address);
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
           atomicAdd(&address->w, value.w)};
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "line.h"
 #include "runtime.h"
 
 inline void __syncthreads(int line = __builtin_LINE()) {
@@ -113,20 +114,32 @@ CUEMU_WARP_FUNCTION(unsigned, __reduce_or_sync, unsigned, reduce_or)
 CUEMU_WARP_FUNCTION(unsigned, __reduce_xor_sync, unsigned, reduce_xor)
 #undef CUEMU_WARP_FUNCTION
 
-// Cached, streaming and volatile-like accesses are plain accesses here.
-template <typename T> inline T __ldg(const T* address) { return *address; }
-template <typename T> inline T __ldca(const T* address) { return *address; }
-template <typename T> inline T __ldcg(const T* address) { return *address; }
-template <typename T> inline T __ldcs(const T* address) { return *address; }
-template <typename T> inline T __ldlu(const T* address) { return *address; }
-template <typename T> inline T __ldcv(const T* address) {
+// Cached, streaming and volatile-like accesses are plain accesses here. Only the checking mode knows constant memory, which
+// nothing writes during a launch.
+namespace cuemu {
+#ifdef CUEMU_CHECKED
+CUEMU_INLINE void note_constant_read(const void* address, std::size_t bytes) { check_constant_read(address, bytes); }
+#else
+CUEMU_INLINE void note_constant_read(const void*, std::size_t) {}
+#endif
+}  // namespace cuemu
+template <typename T> CUEMU_INLINE T __ldg(const T* address) {
+  const T value = *address;
+  ::cuemu::note_constant_read(address, sizeof(T));
+  return value;
+}
+template <typename T> CUEMU_INLINE T __ldca(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcg(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcs(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldlu(const T* address) { return *address; }
+template <typename T> CUEMU_INLINE T __ldcv(const T* address) {
   ::cuemu::changed_nothing();
   return *const_cast<const volatile T*>(address);
 }
-template <typename T> inline void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }
-template <typename T> inline void __stwt(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stwb(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stcg(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stcs(T* address, std::type_identity_t<T> value) { *address = value; }
+template <typename T> CUEMU_INLINE void __stwt(T* address, std::type_identity_t<T> value) { *address = value; }
 
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __popcll(unsigned long long bits) { return std::popcount(bits); }

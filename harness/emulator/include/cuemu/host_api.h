@@ -171,6 +171,8 @@ CUEMU_OWN_SYMBOL(cudaGetErrorName)
 CUEMU_OWN_SYMBOL(cudaGetErrorString)
 CUEMU_OWN_SYMBOL(cudaDeviceSynchronize)
 CUEMU_OWN_SYMBOL(cudaDeviceReset)
+CUEMU_OWN_SYMBOL(cudaDeviceSetLimit)
+CUEMU_OWN_SYMBOL(cudaDeviceGetLimit)
 CUEMU_OWN_SYMBOL(cudaGetDevice)
 CUEMU_OWN_SYMBOL(cudaSetDevice)
 CUEMU_OWN_SYMBOL(cudaGetDeviceCount)
@@ -204,6 +206,8 @@ const char* cudaGetErrorString(cudaError_t error);
 
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceReset();
+cudaError_t cudaDeviceSetLimit(cudaLimit limit, std::size_t value);
+cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit limit);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceCount(int* count);
@@ -411,8 +415,6 @@ inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
-inline cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return cudaSuccess; }
-inline cudaError_t cudaDeviceGetLimit(std::size_t* value, cudaLimit) { *value = 64 * 1024; return cudaSuccess; }
 inline cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { *can = 0; return cudaSuccess; }
 template <typename Function>
 inline cudaError_t cudaFuncSetCacheConfig(Function&&, cudaFuncCache) { return cudaSuccess; }

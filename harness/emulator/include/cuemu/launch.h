@@ -214,6 +214,7 @@ cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char* kerne
 // Chooses the operators below, which tell the checker what a kernel allocates.
 struct OnHeap {};
 void* noted_allocation(void* data, std::size_t bytes);  // returns `data`
+bool has_heap_room(std::size_t bytes);
 
 template <typename Variable>
 Variable& shared_slot(const char* key, std::size_t alignment, const char* name, int line) {
@@ -228,9 +229,10 @@ Element* dynamic_shared(std::size_t alignment) {
 
 }  // namespace cuemu
 
-inline void* operator new(std::size_t bytes, ::cuemu::OnHeap) {
-  return ::cuemu::noted_allocation(::operator new(bytes), bytes);
+// noexcept, because a full heap of the device gives null.
+inline void* operator new(std::size_t bytes, ::cuemu::OnHeap) noexcept {
+  return ::cuemu::has_heap_room(bytes) ? ::cuemu::noted_allocation(::operator new(bytes), bytes) : nullptr;
 }
-inline void* operator new[](std::size_t bytes, ::cuemu::OnHeap) {
-  return ::cuemu::noted_allocation(::operator new[](bytes), bytes);
+inline void* operator new[](std::size_t bytes, ::cuemu::OnHeap) noexcept {
+  return ::cuemu::has_heap_room(bytes) ? ::cuemu::noted_allocation(::operator new[](bytes), bytes) : nullptr;
 }

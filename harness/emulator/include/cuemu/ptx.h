@@ -339,6 +339,12 @@ template <typename T> CUEMU_INLINE T* pointer(char* address) { return reinterpre
 template <typename T, int n>
 CUEMU_INLINE Pack<T, n> load_plain(const char* from) { return *reinterpret_cast<const Pack<T, n>*>(from); }
 template <typename T, int n>
+CUEMU_INLINE Pack<T, n> load_constant(const char* from) {
+  const Pack<T, n> pack = load_plain<T, n>(from);
+  note_constant_read(from, sizeof pack);
+  return pack;
+}
+template <typename T, int n>
 CUEMU_INLINE void store_plain(char* to, const auto& values) {
   Pack<T, n> pack;
   static_assert(sizeof(values.x) / sizeof values.x[0] == n, "a store has as many values as its opcode says");
@@ -348,29 +354,31 @@ CUEMU_INLINE void store_plain(char* to, const auto& values) {
 template <typename T> using Word = typename WordOfSize<sizeof(T)>::type;
 
 // Relaxed, volatile, acquiring and releasing accesses, which other blocks may see. Those of 16 bytes are single ones, too.
-template <typename T, int n>
+template <typename T, int n, bool is_of_block>
 CUEMU_INLINE Pack<T, n> load_strong(const char* from, bool acquires) {
   changed_nothing();  // a loop of them waits
+  promise_alignment(*reinterpret_cast<const Pack<T, n>*>(from));
   Pack<T, n> pack;
   {
     const WideAccess whole(sizeof pack > 8);
     for (int i = 0; i < n; ++i) {
-      const Word<T> word = __atomic_load_n(reinterpret_cast<const Word<T>*>(from) + i, __ATOMIC_SEQ_CST);
+      const Word<T> word = __atomic_load_n(reinterpret_cast<const Word<T>*>(from) + i, Scope<is_of_block>::kLoad);
       std::memcpy(&pack.x[i], &word, sizeof word);
     }
   }
-  if (acquires) fence(true);
+  if (acquires) fence(!is_of_block);
   return pack;
 }
-template <typename T, int n>
+template <typename T, int n, bool is_of_block>
 CUEMU_INLINE void store_strong(char* to, const auto& values, bool releases) {
-  if (releases) fence(true);
+  if (releases) fence(!is_of_block);
+  promise_alignment(*reinterpret_cast<const Pack<T, n>*>(to));
   const WideAccess whole(n * sizeof(T) > 8);
   for (int i = 0; i < n; ++i) {
     const T value = in<T>(values.x[i]);
     Word<T> word;
     std::memcpy(&word, &value, sizeof word);
-    __atomic_store_n(reinterpret_cast<Word<T>*>(to) + i, word, __ATOMIC_SEQ_CST);
+    __atomic_store_n(reinterpret_cast<Word<T>*>(to) + i, word, Scope<is_of_block>::kStore);
   }
 }
 
@@ -378,11 +386,11 @@ CUEMU_INLINE void store_strong(char* to, const auto& values, bool releases) {
 template <typename T>
 using Atomic = std::conditional_t<std::is_same_v<T, std::uint64_t>, unsigned long long,
                                   std::conditional_t<std::is_same_v<T, std::int64_t>, long long, T>>;
-template <typename Operation>
+template <bool is_of_block, typename Operation>
 CUEMU_INLINE auto atomic(bool is_ordered, Operation operation) {
-  if (is_ordered) fence(true);
+  if (is_ordered) fence(!is_of_block);
   const auto result = operation();
-  if (is_ordered) fence(true);
+  if (is_ordered) fence(!is_of_block);
   return result;
 }
 

@@ -35,6 +35,8 @@ using Entry = void (*)(const void* bound);
 // Notes the part of the host's stack that a launch reads: everything below `end`, and the variables
 // to which `call`, an object of `bytes` bytes, refers.
 void note_launch_frame(const void* end, const void* call, std::size_t bytes);
+// Reports a read through the cache for constant memory of what the launch has written.
+void check_constant_read(const void* address, std::size_t bytes);
 #endif
 
 // Runs `entry(bound)` once for every CUDA thread and returns when all have ended. For a kernel that

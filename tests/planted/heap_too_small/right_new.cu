@@ -1,0 +1,29 @@
+// All threads together allocate 5 MB of a heap of 8 MB, with new, twice.
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+
+__global__ void scale(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  float* own = new float[128];
+  delete[] own;
+  own = new float[128];
+  own[0] = i < n ? x[i] : 0;
+  __syncthreads();
+  if (i < n) y[i] = 2 * own[0];
+  delete[] own;
+}
+
+extern "C" void run() {
+  const int n = 40 * 256;
+  static float x[n], y[n];
+  for (int i = 0; i < n; ++i) x[i] = i % 8;
+  float *d_x, *d_y;
+  cudaMalloc(&d_x, sizeof x);
+  cudaMalloc(&d_y, sizeof y);
+  cudaMemcpy(d_x, x, sizeof x, cudaMemcpyHostToDevice);
+  scale<<<40, 256>>>(d_x, d_y, n);
+  cudaMemcpy(y, d_y, sizeof y, cudaMemcpyDeviceToHost);
+  cudaFree(d_x);
+  cudaFree(d_y);
+}
