@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import os
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
@@ -60,10 +61,13 @@ class AsyncEvaluator:
     def __init__(self, **settings: Unpack[Settings]):
         self._settings = settings
         self._evaluator: Evaluator | None = None
-        self._is_left = False
+        self._is_entered = self._is_left = False
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> Self:
+        if self._is_entered:
+            raise UsageError("this evaluator was opened before: make another one for another `async with`")
+        self._is_entered = True
         try:
             await asyncio.to_thread(self._open)
         except asyncio.CancelledError:
@@ -183,7 +187,7 @@ class AsyncEvaluator:
         room = self.room if ahead is None else 1 + ahead
         coming = _each(entries)
         pending: set[asyncio.Task[Answer]] = set()
-        reading: asyncio.Task[Entry | None] | None = None
+        reading: asyncio.Task[Entry | _End] | None = None
         is_over, failure = False, None
         try:
             while True:
@@ -194,12 +198,13 @@ class AsyncEvaluator:
                 watched = pending if reading is None else {*pending, reading}
                 await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
                 if reading is not None and reading.done():
+                    entry: Entry | _End = _End.END
                     try:
                         entry = reading.result()
                     except Exception as error:
-                        entry, failure = None, error
-                    reading, is_over = None, entry is None
-                    if entry is not None:
+                        failure = error
+                    reading, is_over = None, entry is _End.END
+                    if entry is not _End.END:
                         pending.add(asyncio.ensure_future(self.answer(entry, deadline_s=deadline_s)))
                 for done in [task for task in pending if task.done()]:
                     pending.discard(done)
@@ -239,6 +244,12 @@ class AsyncEvaluator:
         evaluator.close()
 
 
+class _End(enum.Enum):
+    """Stands for the end of the entries; None may be a program's wrong entry."""
+
+    END = enum.auto()
+
+
 class _Submission:
     """An entry on its way to the judge, withdrawn if its task is cancelled meanwhile, even if the loop has ended."""
 
@@ -273,6 +284,5 @@ async def _each(entries: Iterable[Entry] | AsyncIterable[Entry]) -> AsyncIterato
             yield entry
 
 
-async def _next(coming: AsyncIterator[Entry]) -> Entry | None:
-    """Returns the next entry; None at the end."""
-    return await anext(coming, None)
+async def _next(coming: AsyncIterator[Entry]) -> Entry | _End:
+    return await anext(coming, _End.END)

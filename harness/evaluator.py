@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from harness.evaluator_arguments import (
     check_flags,
     check_lanes_and_seed,
     check_names,
+    check_rules,
     check_seconds,
     check_text,
     check_trials,
@@ -124,6 +126,7 @@ class Evaluator:
         )  # fmt: skip
         check_emulated(check, device)
         check_names(baselines=baselines, refuse=refuse)
+        check_rules(rules)
         check_lanes_and_seed(lanes, seed)
         check_trials(trials)
         check_choice("preset", preset, (KERNELBENCH,))
@@ -414,7 +417,7 @@ class Evaluator:
         except (EOFError, OSError):
             code = self._process.wait()
             raise HarnessError(f"the judge's process has ended ({code}); the store has the finished results") from None
-        except Exception as error:
+        except (pickle.PickleError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
             raise HarnessError(f"cannot read the message of the judge's process: {error}") from error
         if isinstance(said, Failure):
             raise said.error

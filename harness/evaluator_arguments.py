@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from harness.errors import UsageError
+
+MOST_LANES = 4096
 
 
 def check_seconds(**limits: object) -> None:
@@ -35,12 +37,14 @@ def check_flags(**flags: object) -> None:
             raise UsageError(f"{name} must be True or False, not {flag!r}")
 
 
-def check_emulated(check: bool, device: str) -> None:
-    """Checks that accesses are checked on the emulator only.
+def check_emulated(check: bool, device: object) -> None:
+    """Checks that the device is a string, and that accesses are checked on the emulator only.
 
     Raises:
-        UsageError: They are to be checked on another device.
+        UsageError: It is not, or they are to be checked on another device.
     """
+    if not isinstance(device, str):
+        raise UsageError(f"device must be a string such as 'cpu' or 'cuda:0', not {device!r}")
     if check and device != "cpu":
         raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
 
@@ -53,7 +57,7 @@ def check_names(**lists: object) -> None:
     """
     for name, names in lists.items():
         is_text = isinstance(names, str | bytes | Mapping)
-        if is_text or not isinstance(names, Iterable) or not all(isinstance(one, str) for one in names):
+        if is_text or not isinstance(names, Collection) or not all(isinstance(one, str) for one in names):
             raise UsageError(f"{name} must be a list of names, not {names!r}")
 
 
@@ -73,13 +77,24 @@ def check_lanes_and_seed(lanes: object, seed: object) -> None:
     """Checks the number of lanes and the seed.
 
     Raises:
-        UsageError: ``lanes`` is neither None nor a positive whole number, or ``seed`` is not a hexadecimal
-            number.
+        UsageError: ``lanes`` is neither None nor a whole number from 1 to ``MOST_LANES``, or ``seed`` is
+            not a hexadecimal number.
     """
-    if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
-        raise UsageError(f"lanes must be a whole number of 1 or more, not {lanes!r}")
+    if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or not 1 <= lanes <= MOST_LANES):
+        raise UsageError(f"lanes must be a whole number from 1 to {MOST_LANES}, not {lanes!r}")
     if seed is not None and not (isinstance(seed, str) and re.fullmatch("[0-9a-fA-F]+", seed)):
         raise UsageError(f"seed must be the hexadecimal seed of a record, not {seed!r}")
+
+
+def check_rules(rules: object) -> None:
+    """Checks that rules are a mapping of a rule's name to a mode.
+
+    Raises:
+        UsageError: They are not.
+    """
+    words = [*rules.keys(), *rules.values()] if isinstance(rules, Mapping) else [None]
+    if rules is not None and not all(isinstance(word, str) and not re.search("[,=]", word) for word in words):
+        raise UsageError(f"rules must be a dict such as {{'flags': 'off'}}, not {rules!r}")
 
 
 def check_choice(name: str, chosen: object, known: Sequence[str]) -> None:

@@ -18,8 +18,12 @@ class Flag(NamedTuple):
     write: Callable[[Any], object]
 
 
-def _set_default_device(device: Any) -> None:
-    torch.set_default_device(None if device == torch.device("cpu") else device)
+def _default_device() -> Any:
+    """Returns the device that the program has set; None for none.
+
+    ``torch.get_default_device`` makes a tensor to learn the index of ``cuda``, and fails without a GPU.
+    """
+    return getattr(getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), "device", None)
 
 
 def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
@@ -53,7 +57,7 @@ FLAGS = (
     Flag("torch.backends.cudnn.deterministic", *_attribute(_CUDNN, "deterministic")),
     Flag("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     Flag("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Flag("default device", torch.get_default_device, _set_default_device),
+    Flag("default device", _default_device, torch.set_default_device),
     Flag("gradients", torch.is_grad_enabled, torch.set_grad_enabled),
     Flag(
         "autocast on CUDA",

@@ -132,6 +132,23 @@ def test_what_is_finished_is_kept_and_the_same_command_goes_on(new_place: Place)
     ]
 
 
+def test_a_machine_that_stood_still_costs_no_candidate_its_time(new_place: Place) -> None:
+    """A suspended machine or a frozen container stops all processes, for longer than the limit."""
+    once = "if not os.path.exists('reached'):\n    open('reached', 'a').close()\n    time.sleep(0.5)"
+    new_place.write("solutions/tiny/a.py", solution(once))
+    process = new_place.begin("evaluate", "tiny/a", "--case", "odd", "--device", "cpu", "--json", "--timeout", "6")
+    wait_for(lambda: is_reached(new_place), process)
+    stopped = new_place.processes()
+    for number in stopped:
+        os.kill(number, signal.SIGSTOP)
+    time.sleep(8)
+    for number in reversed(stopped):
+        os.kill(number, signal.SIGCONT)
+    out, err = Place.finish(process)
+    assert process.returncode == 0, err
+    assert '"status": "PASSED"' in out
+
+
 def test_a_reader_that_has_enough_ends_the_program_quietly(new_place: Place) -> None:
     waits = "open('reached', 'a').close()\nwhile not os.path.exists('closed'): time.sleep(0.01)"
     for name, forward in (("a", "pass"), ("b", waits), ("c", "pass")):

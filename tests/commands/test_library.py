@@ -145,6 +145,23 @@ def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: E
 
 
 @pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"refuse": iter(["no-own-kernel"])}, "refuse must be a list of names"),  # read once, it would be empty
+        ({"baselines": iter(["eager"])}, "baselines must be a list of names"),
+        ({"rules": "flags=off"}, "rules must be a dict"),
+        ({"rules": {"flags=off,library-operators": "enforce"}}, "rules must be a dict"),
+        ({"device": None}, "device must be a string"),
+        ({"lanes": 10**30}, "lanes must be a whole number from 1 to"),
+    ],
+    ids=["refuse", "baselines", "text", "two rules", "device", "lanes"],
+)
+def test_a_setting_that_means_nothing_is_told(home: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Evaluator(**{"device": "cpu", "home": home, **settings})
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"constants": {"n": object()}}, "constants: cannot pass a object"),

@@ -112,6 +112,7 @@ def test_a_stream_gives_every_answer_and_then_the_error_of_its_source(evaluator:
     async def entries() -> AsyncIterator[Entry]:
         yield Entry(HONEST + "# stream\n", PROBLEM, ["small"], tag="right")
         yield Entry(HONEST, PROBLEM, ["smal"], tag="bad")
+        yield None  # type: ignore[misc]  # a program's slip is no end
         await asyncio.sleep(0)
         yield Entry(WRONG + "# stream\n", PROBLEM, ["small"], tag="wrong")
         raise LookupError("the source broke")
@@ -120,12 +121,13 @@ def test_a_stream_gives_every_answer_and_then_the_error_of_its_source(evaluator:
 
     async def read() -> None:
         async for answer in evaluator.stream(entries()):
-            found[answer.entry.tag] = answer
+            found["none" if answer.entry is None else answer.entry.tag] = answer
 
     with pytest.raises(LookupError, match="the source broke"):
         asyncio.run(read())
     assert found["right"].has_passed
     assert isinstance(found["bad"].error, UsageError)
+    assert isinstance(found["none"].error, UsageError)
     assert found["wrong"].records[0].status is Status.WRONG_OUTPUT
 
     async def left() -> Answer:
@@ -248,6 +250,16 @@ def test_a_judge_that_reads_no_more_holds_up_neither_deadlines_nor_the_end(home:
 
     answers = asyncio.run(asyncio.wait_for(asked(), LIMIT_S))
     assert {type(answer.error) for answer in answers} == {DeadlineExceeded}
+
+
+def test_an_evaluator_is_opened_once(evaluator: AsyncEvaluator) -> None:
+    async def opened_again() -> None:
+        async with evaluator:
+            pass
+
+    with pytest.raises(UsageError, match="was opened before"):
+        asyncio.run(opened_again())
+    assert evaluator.is_alive
 
 
 def test_a_wrong_setting_is_raised_when_it_opens() -> None:

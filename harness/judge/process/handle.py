@@ -35,7 +35,7 @@ from harness.judge.process.leftovers import (
     sweep,
 )
 from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
-from harness.judge.process.readable_files import copy_readable, readable_places
+from harness.judge.process.readable_files import copy_readable, readable_places, speakable
 from harness.judge.process.time_limits import Clock, Waited
 from harness.judge.process.zygote import Zygote, worker_environment
 from harness.records.record import Status
@@ -56,6 +56,8 @@ SEND_LIMIT_S = 10
 STOP_LIMIT_S, STOP_PAUSE_S = 0.25, 0.00025
 #: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
+#: How much longer than its limit a wait lasts, in seconds, if the judge itself was stopped.
+STOPPED_S = 1.0
 #: An honest worker's refusals fit in this; longer ones are not remembered.
 MAX_REFUSED_CHARACTERS = 2 << 20
 #: The most builds of one worker that the judge remembers. It caches a quarter of that.
@@ -236,7 +238,7 @@ class WorkerHandle:
         elif isinstance(command, Describe):
             command = replace(command, problem=str(self._brought(Path(command.problem))))
         elif isinstance(command, LoadReference):
-            command = replace(command, problem=self._speakable(command.problem))
+            command = replace(command, problem=speakable(command.problem, self.folder))
         # A resource check takes a moment, and the judge's clock times these two commands.
         if not isinstance(command, TimeCalls | Go):
             self._check_resources()
@@ -355,17 +357,6 @@ class WorkerHandle:
             raise HarnessError(f"cannot copy {path} for the worker: {error.strerror}") from None
         return own
 
-    def _speakable(self, path: str) -> str:
-        """Return a path that a message can hold: a link if the name is not UTF-8."""
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            link = self.folder / "named.py"
-            link.unlink(missing_ok=True)
-            link.symlink_to(path)
-            return str(link)
-        return path
-
     def _next(self, clock: Clock, stage: str) -> Reply:
         building = False
         while True:
@@ -373,14 +364,16 @@ class WorkerHandle:
                 limit = clock.build_limit_s if building else clock.run_limit_s
                 doing, option = ("building", "--build-timeout") if building else (stage, "--timeout")
                 raise CandidateStopped(Status.TIMEOUT, f"still {doing} after {limit:g} s ({option}); it was stopped")
-            started, stood_s = time.monotonic(), self._stood_still_s()
-            message = self._wait(clock.left(building))
+            started, stood_s, left_s = time.monotonic(), self._stood_still_s(), clock.left(building)
+            message = self._wait(left_s)
             if isinstance(message, Building):
                 self._note(message)
                 # A worker that sends messages without a pause would otherwise escape the checks.
                 self._check_resources()
             # The clock also counts the work that a worker's messages give the judge.
-            clock.spend(building, max(0.0, time.monotonic() - started - (self._stood_still_s() - stood_s)))
+            # A much longer wait shows that the judge itself was stopped, with the machine or its control group.
+            spent_s = time.monotonic() - started - (self._stood_still_s() - stood_s)
+            clock.spend(building, 0.0 if spent_s > left_s + STOPPED_S else max(0.0, spent_s))
             if isinstance(message, Building):
                 building = message.event == "begin"
             elif message is not None:

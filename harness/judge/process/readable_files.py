@@ -57,3 +57,15 @@ def copy_readable(source: Path, target: Path) -> None:
         target.parent.chmod(0o755)
     shutil.copyfile(source, target)
     target.chmod(0o755)
+
+
+def speakable(path: str, folder: Path) -> str:
+    """Return a path that a message can hold: a link in the folder if the name is not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        link = folder / "named.py"
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        return str(link)
+    return path

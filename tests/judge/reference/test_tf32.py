@@ -52,6 +52,15 @@ def flags() -> Iterator[None]:
         yield
 
 
+def test_a_default_device_that_is_not_there_is_put_back() -> None:
+    with kept_state():
+        torch.set_default_device("cuda")  # without an index torch would have to ask the GPU for it
+    assert torch.get_default_device() == torch.device("cpu")
+    assert torch.zeros(1).device.type == "cpu"
+    with kept_state():
+        pass
+
+
 @pytest.mark.parametrize(
     ("declared", "products", "allowed", "judged"),
     [
