@@ -2,7 +2,9 @@
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
+#if __has_include(<cublas_v2.h>)  // an installation of nvcc alone has none
 #include <cublas_v2.h>
+#endif
 
 namespace at::cuda {
 inline int64_t getNumGPUs() { return 1; }
@@ -19,10 +21,9 @@ inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties
 inline int warp_size() { return 32; }
 inline bool canDeviceAccessPeer(c10::DeviceIndex, c10::DeviceIndex) { return false; }
 
-inline cublasHandle_t getCurrentCUDABlasHandle(bool = true) {
-  static cublasContext handle;
-  return &handle;
-}
+#if __has_include(<cublas_v2.h>)
+cublasHandle_t getCurrentCUDABlasHandle(bool = true);
+#endif
 
 #define CUEMU_NO_LIBRARY(LIBRARY) \
   __attribute__((error("cuemu-unsupported: " LIBRARY ": write the operation as a kernel, or call torch's in Python")))
