@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 
 class Flag(NamedTuple):
@@ -19,11 +21,12 @@ class Flag(NamedTuple):
 
 
 def _default_device() -> Any:
-    """Returns the device that the program has set; None for none.
+    """Returns the device that the program has set or entered (``with torch.device(...)``); None for none.
 
     ``torch.get_default_device`` makes a tensor to learn the index of ``cuda``, and fails without a GPU.
     """
-    return getattr(getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None), "device", None)
+    modes = [one for one in _get_current_function_mode_stack() if isinstance(one, DeviceContext)]  # type: ignore[no-untyped-call]
+    return modes[-1].device if modes else None
 
 
 def _attribute(owner: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:

@@ -23,9 +23,9 @@ PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback i
 #: The words that begin an assembler statement.
 ASM_WORDS = frozenset({"asm", "__asm__", "__asm"})
 _ASM_QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "goto", "inline"})
-#: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
 _VARIABLES = frozenset({"__device__", "__constant__"})
 _ENDS_A_DECLARATOR = frozenset({"(", "{", "}", "=", "[", ";", "operator"})
+#: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
 _LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
 _DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
 _SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})

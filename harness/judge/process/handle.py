@@ -56,8 +56,9 @@ SEND_LIMIT_S = 10
 STOP_LIMIT_S, STOP_PAUSE_S = 0.25, 0.00025
 #: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
-#: How much longer than its limit a wait lasts, in seconds, if the judge itself was stopped.
-STOPPED_S = 1.0
+#: How much longer than its limit a wait lasts, in seconds, if the judge itself was stopped; and how often a worker's
+#: clock leaves such a wait out. Without a bound, messages that take the judge long would stop the clock.
+STOPPED_S, MOST_STOPS = 1.0, 3
 #: An honest worker's refusals fit in this; longer ones are not remembered.
 MAX_REFUSED_CHARACTERS = 2 << 20
 #: The most builds of one worker that the judge remembers. It caches a quarter of that.
@@ -107,6 +108,7 @@ class WorkerHandle:
         builds_for: tuple[int, int] | None = None,
     ):
         self.is_closed = False
+        self._stops = 0
         self.confinement: dict[str, str] = {}
         self._judge_memory = hide_memory() if confined else ""
         self._scratch = ScratchFolder("harness-worker-")
@@ -373,7 +375,9 @@ class WorkerHandle:
             # The clock also counts the work that a worker's messages give the judge.
             # A much longer wait shows that the judge itself was stopped, with the machine or its control group.
             spent_s = time.monotonic() - started - (self._stood_still_s() - stood_s)
-            clock.spend(building, 0.0 if spent_s > left_s + STOPPED_S else max(0.0, spent_s))
+            was_stopped = spent_s > left_s + STOPPED_S and self._stops < MOST_STOPS
+            self._stops += was_stopped
+            clock.spend(building, 0.0 if was_stopped else max(0.0, spent_s))
             if isinstance(message, Building):
                 building = message.event == "begin"
             elif message is not None:
