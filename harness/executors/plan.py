@@ -47,6 +47,8 @@ class Job:
         tag: The caller's name for the results, or None.
         limits: The candidate's own timeouts; None for the policy's.
         is_main: ``CaseChoice.is_main``, for the lane that chooses the cases.
+        trials: Trials of each case; None for the policy's number.
+        fresh: Whether to ignore the store's answers.
     """
 
     candidate: Candidate
@@ -54,6 +56,8 @@ class Job:
     tag: str | None = None
     limits: Limits | None = None
     is_main: bool = False
+    trials: int | None = None
+    fresh: bool = False
 
     @property
     def first_constants(self) -> dict[str, Any]:

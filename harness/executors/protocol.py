@@ -134,6 +134,8 @@ class Request:
         constants: Constants that make a custom case; excludes ``cases``.
         every_case: Whether empty ``cases`` mean every case that fits the device.
         name: The solution's name for its records; None for ``candidate N``.
+        trials: Trials of each case; None for the configuration's number.
+        fresh: Whether to ignore the store's answers.
     """
 
     number: int
@@ -144,6 +146,8 @@ class Request:
     constants: dict[str, Any]
     every_case: bool = False
     name: str | None = None
+    trials: int | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True)

@@ -312,10 +312,12 @@ class Scheduler:
     def _unknown(self, job: Job, wanted: Cases) -> Generator[KeptRecord, None, PlannedWork]:
         """Yields the store's records for a candidate, and returns its other cases as work."""
         cases, trials = [], []
-        policy = self._policy if job.limits is None else replace(self._policy, limits=job.limits)
+        policy = replace(
+            self._policy, limits=job.limits or self._policy.limits, trials=job.trials or self._policy.trials
+        )
         for case, constants in wanted:
             blank = blank_record(job.candidate, policy, self._environment, case, constants)
-            if not self._confirms and (kept := self._ledger.recall(blank)):
+            if not (self._confirms or job.fresh) and (kept := self._ledger.recall(blank)):
                 yield KeptRecord(kept, stored=True, tag=job.tag)
                 continue
             cases.append((case, constants))

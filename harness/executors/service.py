@@ -13,6 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -134,7 +135,8 @@ class Requests:
             candidate = Candidate(problem, read_solution(file, name, name))
         choice = CaseChoice(request.cases, request.constants, is_main=not request.every_case)
         planner = Planner(choice, self._on_cpu, self._service.config)
-        return planner.job(candidate, str(request.number))
+        job = planner.job(candidate, str(request.number))
+        return replace(job, trials=request.trials, fresh=request.fresh)
 
 
 def serve(link: Connection) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,16 +113,24 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
         progress.same, progress.machine, progress.cases = search.same, search.machine, search.cases
         on_trial(trial)
 
-    with _evaluator(order, trials=SHORT_TRIALS) as evaluator:
+    with _evaluator(order) as evaluator:
         progress.device = evaluator.device
+        is_timed = evaluator.device != "cpu"
         with Store(order.home) as store:  # behind the evaluator, which migrates an older store
             known = known_points(store, searched, evaluator.device)
-        starts = [*searched.first_points(), *known.older]
-        search = Search(searched, strategy, order.limits, began_at, starts=starts, known=known.answered)
+        search = Search(
+            searched,
+            strategy,
+            order.limits,
+            began_at,
+            starts=[*searched.first_points(), *known.older],
+            known=known.answered,
+            trials=SHORT_TRIALS if is_timed else None,  # on the CPU every run is in full
+        )
         search.run(evaluator, order.question, add, _ahead(order))
         progress.is_out_of_time, progress.same = search.is_out_of_time, search.same
-    if progress.device != "cpu":
-        progress.decision = _finals(searched, order, progress.trials)
+        if is_timed:
+            progress.decision = _finals(searched, order.question, evaluator, progress.trials)
     progress.is_finished = True
 
 
@@ -134,39 +141,30 @@ def _ahead(order: Order) -> int | None:
     return min(order.limits.budget // BUDGET_PER_AHEAD, os.cpu_count() or 1)
 
 
-def _finals(searched: Searched, order: Order, trials: Sequence[Trial]) -> Decision | None:
+def _finals(searched: Searched, question: Question, evaluator: Evaluator, trials: Sequence[Trial]) -> Decision | None:
     """Holds the finals on a GPU; None if no setting has a time."""
     points = finalists(trials, lambda trial: tuple(trial.settings[name] for name in searched.space.names))
     if not points:
         return None
 
-    def answered(evaluator: Evaluator, chosen: Sequence[Point]) -> Mapping[Point, Sequence[EvaluationRecord]]:
-        entries = [order.question.entry(searched, point, searched.body(point)) for point in chosen]
+    def judge(chosen: Sequence[Point], is_full: bool) -> Mapping[Point, Sequence[EvaluationRecord]]:
+        """Judges settings in full, which the store may answer, or again for their times alone."""
+        count = None if is_full else SHORT_TRIALS
+        entries = [
+            question.entry(searched, point, searched.body(point), trials=count, fresh=not is_full) for point in chosen
+        ]
         answers = list(evaluator.stream(entries))
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
         return {answer.entry.tag: answer.records for answer in answers}
 
-    with contextlib.ExitStack() as opened:
-
-        @functools.cache
-        def again() -> Evaluator:
-            """Opens the judge of all short runs, which are for their times alone."""
-            return opened.enter_context(_evaluator(order, trials=SHORT_TRIALS, fresh=True))
-
-        def judge(chosen: Sequence[Point], is_full: bool) -> Mapping[Point, Sequence[EvaluationRecord]]:
-            if not is_full:
-                return answered(again(), chosen)
-            with _evaluator(order, trials=None) as evaluator:  # the store may answer
-                return answered(evaluator, chosen)
-
-        return decide(points, judge, lambda point: searched.differences(searched.space.settings(point)))
+    return decide(points, judge, lambda point: searched.differences(searched.space.settings(point)))
 
 
 @contextlib.contextmanager
-def _evaluator(order: Order, *, trials: int | None, fresh: bool = False) -> Iterator[Evaluator]:
-    """Opens the judge; on the CPU, where nothing is timed, every run is in full."""
+def _evaluator(order: Order) -> Iterator[Evaluator]:
+    """Opens the judge."""
 
     def opened(device: str) -> Evaluator:
         return Evaluator(
@@ -176,8 +174,6 @@ def _evaluator(order: Order, *, trials: int | None, fresh: bool = False) -> Iter
             timeout_s=order.timeout_s,
             build_timeout_s=order.build_timeout_s,
             forward_only=order.forward_only,
-            fresh=fresh,
-            trials=None if device == "cpu" else trials,
             check=order.checks,
             lanes=order.lanes,
         )

@@ -41,8 +41,10 @@ class Question:
     cases: tuple[str, ...] = ()
     constants: dict[str, Any] = field(default_factory=dict)
 
-    def entry(self, searched: Searched, point: Point, body: str) -> Entry:
-        """Returns the request to judge a setting."""
+    def entry(
+        self, searched: Searched, point: Point, body: str, *, trials: int | None = None, fresh: bool = False
+    ) -> Entry:
+        """Returns the request to judge a setting; ``trials`` and ``fresh`` as in ``Entry``."""
         label = searched.label(searched.space.settings(point))
         return Entry(
             searched.text(point, body),
@@ -51,6 +53,8 @@ class Question:
             self.constants,
             tag=point,
             name=f"{searched.declaration.template} {label}",
+            trials=trials,
+            fresh=fresh,
         )
 
 
@@ -77,6 +81,7 @@ class Search:
         known: Settings that come next, as long as the store answers for them.
         limits: When to end.
         began_at: When the search began, as ``created_at`` of a record has it.
+        trials: Trials that a setting gets; None for the usual number.
 
     Attributes:
         trials: The results so far, in the order in which they were finished.
@@ -95,6 +100,7 @@ class Search:
         *,
         starts: Sequence[Point] = (),
         known: Sequence[Point] = (),
+        trials: int | None = None,
     ):
         self._searched = searched
         self._strategy = strategy
@@ -104,6 +110,7 @@ class Search:
         self._budget = limits.budget
         self._deadline = None if limits.minutes is None else time.monotonic() + 60 * limits.minutes
         self._began_at = began_at
+        self._trials = trials
         self._owners: dict[str, Point] = {}
         self._sharing: dict[Point, list[Point]] = {}
         self._by_point: dict[Point, Trial] = {}
@@ -130,7 +137,8 @@ class Search:
         Raises:
             HarnessError: The problem does not run or lacks a case, or the judge has ended.
         """
-        entries = (question.entry(self._searched, point, body) for point, body in self._asks(on_trial))
+        asked = self._asks(on_trial)
+        entries = (question.entry(self._searched, point, body, trials=self._trials) for point, body in asked)
         for answer in judge.stream(entries, ahead):
             if answer.error is not None:
                 raise answer.error
