@@ -15,8 +15,10 @@ from harness.wire.tensors import Region, Value
 SAME_INSTANCE, ANOTHER_INSTANCE = "same", "another"
 #: The ways of a call that ``Forward.ways`` names: inputs are the results of other operators; the
 #: modules are in evaluation mode; within ``torch.inference_mode()``; the instance is a deep copy; in
-#: a batch of twice as many samples, of which the outputs keep the second half.
+#: a batch of twice as many samples, of which the outputs keep the second half; the instance has been
+#: in the other mode, training or evaluation, and is back.
 NON_LEAF, EVALUATION, INFERENCE, DEEP_COPY, LARGER_BATCH = "non-leaf", "eval", "inference", "deep copy", "larger batch"
+RETURNED = "returned"
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class Forward:
         frozen: The tensors that need no gradient in this trial, by ``input_key`` or the candidate's
             parameter name.
         aside: The instance that the worker calls on other values before it reads the result:
-            ``SAME_INSTANCE``, ``ANOTHER_INSTANCE``, or empty for none. The first call of the same
-            instance has its backward, too.
+            ``SAME_INSTANCE``, ``ANOTHER_INSTANCE``, or empty for none. The second call of the same
+            instance has its backward, too. With ``ANOTHER_INSTANCE`` the worker makes a second one,
+            which is judged from now on. The first one, with its last parameters, runs before it, and a
+            third one after it.
         calls: The number of calls of the instance. The worker copies out the outputs of the last
             one.
         aside_calls: The number of calls of the instance that ``aside`` names.
@@ -124,6 +128,11 @@ class Forward:
     aside_calls: int = 1
     ways: tuple[str, ...] = ()
     reorders: bool = True
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Asks the worker to run the last forward again, after a backward, and to copy its outputs out again."""
 
 
 @dataclass(frozen=True)
@@ -315,6 +324,7 @@ Command = (
     | Rehearse
     | Vary
     | Forward
+    | Repeat
     | Backward
     | TimeCalls
     | Weigh

@@ -98,18 +98,69 @@ class PassedOn:
 def _called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], is_copy: bool) -> Iterator[list[Any]]:
     """Sets up the modes of a call and yields its arguments."""
     ways = command.ways
-    modes = {module: module.training for module in model.modules()}
-    with torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate):
+    with (
+        _modes_kept(model),
+        torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate),
+    ):
         if LARGER_BATCH in ways:
             batch = _batch(arguments)
             arguments = [torch.cat([one.flip(0), one]) if _has(one, batch) else one for one in arguments]
-        if EVALUATION in ways:
+        if EVALUATION in ways and not is_copy:  # a copy is in that mode since it was made
             model.eval()
-        try:
-            yield arguments
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
+        yield arguments
+
+
+@contextlib.contextmanager
+def _modes_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Gives all modules their modes, training or evaluation, back at the end of a block."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def switch_and_return(model: torch.nn.Module) -> None:
+    """Brings a model into the other mode, training or evaluation, and back, as between epochs."""
+    with _modes_kept(model):
+        mode = model.training
+        model.train(not mode)
+        model.train(mode)
+
+
+def check_apart(model: torch.nn.Module, copied: torch.nn.Module) -> None:
+    """Checks that a deep copy has parameters of its own.
+
+    Raises:
+        RuntimeError: It shares one with the model.
+    """
+    own = dict(model.named_parameters())
+    for name, parameter in copied.named_parameters():
+        if name in own and parameter.numel() and parameter.data_ptr() == own[name].data_ptr():
+            raise RuntimeError(f"copy.deepcopy(model) shares the parameter {name} with the model")
+
+
+@contextlib.contextmanager
+def having_gradients(model: torch.nn.Module) -> Iterator[list[str]]:
+    """Gives each parameter a ``.grad`` of zeros for the length of a block.
+
+    Yields:
+        A list that has, after the block, the names of those whose ``.grad`` was exchanged.
+    """
+    parameters = {name: one for name, one in model.named_parameters() if one.requires_grad and one.is_leaf}
+    given = {
+        name: torch.zeros((), dtype=one.dtype, device=one.device).expand(one.shape) for name, one in parameters.items()
+    }
+    changed: list[str] = []
+    for name, parameter in parameters.items():
+        parameter.grad = given[name]
+    try:
+        yield changed
+    finally:
+        changed += [name for name, parameter in parameters.items() if parameter.grad is not given[name]]
+        for parameter in parameters.values():
+            parameter.grad = None
 
 
 def kept(output: torch.Tensor, arguments: Sequence[Any], ways: Sequence[str]) -> torch.Tensor:

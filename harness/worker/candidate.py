@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harness.wire.arena import Arena, dtype_name
-from harness.wire.commands import DEEP_COPY, NON_LEAF, Backward, Forward, Loop, Slot, TimeCalls
-from harness.wire.replies import OutputTensor
+from harness.wire.arena import Arena
+from harness.wire.commands import (
+    DEEP_COPY,
+    EVALUATION,
+    NON_LEAF,
+    RETURNED,
+    Backward,
+    Forward,
+    Loop,
+    Slot,
+    TimeCalls,
+)
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
@@ -21,17 +30,20 @@ from harness.worker.calling import (
     PassedOn,
     accumulated,
     called,
+    check_apart,
     differentiate,
+    having_gradients,
     kept,
     partly_changed,
     reversed_in_place,
+    switch_and_return,
 )
 from harness.worker.construction import generators
+from harness.worker.results import copied, store
 from harness.worker.tally import BACKWARD, FORWARD
 
 #: Calls before the worker captures a CUDA graph.
 WARM_UP_CALLS = 3
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class _Call(NamedTuple):
@@ -64,10 +76,15 @@ class Instance:
     Args:
         model: The instance.
         arena: The mapped arena.
+        like: An earlier instance. The parameters of this one are written as often, so that their
+            versions are the same.
     """
 
-    def __init__(self, model: torch.nn.Module, arena: Arena):
+    def __init__(self, model: torch.nn.Module, arena: Arena, like: Instance | None = None):
         self.model = model
+        self._writes = 0
+        self._least_writes = 0 if like is None else like._writes - 1  # the trial adds one
+        self._seed = 0
         self._called = model
         self._arena = arena
         self._inputs: dict[int, tuple[Region, torch.Tensor]] = {}
@@ -77,6 +94,7 @@ class Instance:
         self._passed_on: PassedOn | None = None  # keeps the memory of the last forward's arguments
         self._ahead: dict[str, torch.Tensor | None] = {}
         self._command: Forward | None = None
+        self.changed_gradients: dict[str, str] = {}
         self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
         self._loop: _Loop | None = None
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}  # keyed by whether the graph includes backward
@@ -85,6 +103,7 @@ class Instance:
     def set_state(self, with_parameters: bool = True) -> None:
         """Copies the trial's buffers, and the parameters if asked, into the called model in place."""
         parameters = dict(self._called.named_parameters()) if with_parameters else {}
+        self._writes += with_parameters
         self._set({**dict(self._called.named_buffers()), **parameters})
 
     @contextlib.contextmanager
@@ -93,9 +112,11 @@ class Instance:
 
         In the first two of more than two calls some elements of the inputs differ, in the first
         also some of the parameters. What the candidate raises then is no fault: the reference
-        might, too. No later call gets the parameters again, since none may change them.
+        might, too. No later call gets the parameters again, since none may change them. Each call
+        has another seed; the last one has the command's.
         """
         assert self._command is not None
+        self._seed = self._command.order_seed ^ (self._command.calls - 1 - call)
         changes_inputs = self._command.calls > 2 and call < 2
         self.set_state(with_parameters=call == 0 or changes_inputs)
         if not changes_inputs:
@@ -116,6 +137,7 @@ class Instance:
     def prepare(self, command: Forward) -> None:
         """Takes over a trial's inputs. No code of the candidate runs."""
         self._command, self._called, self._passed_on = command, self.model, None
+        self._seed, self.changed_gradients = command.order_seed, {}
         self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
         for parameter in self._frozen:
             parameter.requires_grad_()
@@ -134,7 +156,7 @@ class Instance:
         assert self._command is not None
         # torch.manual_seed also formats a stack for each absent kind of device and takes 100 times as long.
         for generator in self._generators:
-            generator.manual_seed(self._command.order_seed)
+            generator.manual_seed(self._seed)
         is_copy = self._called is not self.model
         if NON_LEAF in self._command.ways:
             with torch.set_grad_enabled(self._command.differentiate):
@@ -146,42 +168,59 @@ class Instance:
         self._outputs = tensors_of(result)
         return result
 
-    def copy_model(self) -> None:
-        """Makes the next calls those of a deep copy, if the command says so and the model can be copied.
+    def enter(self) -> None:
+        """Brings the model into the trial's mode, before it gets the trial's state.
 
-        The instance itself does not get the trial's state.
+        If the command says so, the next calls are those of a deep copy, if the model can be copied.
+        The instance itself does not get the trial's state then.
+
+        Raises:
+            RuntimeError: A deep copy shares a parameter with the model.
         """
         assert self._command is not None
+        while self._writes < self._least_writes:
+            self.set_state()
+        if RETURNED in self._command.ways:
+            switch_and_return(self.model)
         if DEEP_COPY in self._command.ways:
+            copied: torch.nn.Module | None = None
             with contextlib.suppress(Exception):  # torch does not promise that every module can be copied
-                self._called = copy.deepcopy(self.model)
+                copied = copy.deepcopy(self.model)
+            if copied is not None:
+                check_apart(self.model, copied)
+                self._called = copied
+                if EVALUATION in self._command.ways:
+                    copied.eval()
 
     def call_aside(
-        self, model: torch.nn.Module, watched: Callable[[str], contextlib.AbstractContextManager[None]]
+        self, model: torch.nn.Module, watched: Callable[[str], contextlib.AbstractContextManager[None]], calls: int
     ) -> None:
-        """Calls a model on other values, as often as the command says, and drops the results.
+        """Calls a model on other values and drops the results.
 
         This catches a candidate whose result, or whatever its backward needs, lies in memory that
         calls or instances share. The inputs are reversed, so that they keep the distribution that
         the problem draws, unless the reference takes them in no other order. Every second call finds
-        them at the addresses of the inputs themselves, which get their own values back. The first
-        call of this instance runs its backward, too.
+        them at the addresses of the inputs themselves, which get their own values back. Every third
+        call runs under ``no_grad``: of this instance the first, as where a loop evaluates between a
+        forward and its backward. The second call of this instance runs its backward, too.
 
         Args:
             model: This instance's model, or that of another instance.
             watched: Gives the context for a call, by its direction.
+            calls: How often to call it.
         """
         assert self._command is not None
         differentiates, reorders = self._command.differentiate, self._command.reorders
-        for number in range(self._command.aside_calls):
-            is_in_place = number % 2 == 1
+        unrecorded = 0 if model is self.model else 2
+        for number in range(calls):
+            is_in_place, is_recorded = number % 2 == 1, differentiates and number % 3 != unrecorded
             with reversed_in_place(self._arguments if reorders and is_in_place else ()):
                 inputs = self._arguments
                 if reorders and not is_in_place:
                     inputs = [reversed_input(value) for value in self._arguments]
-                with watched(FORWARD), torch.set_grad_enabled(differentiates):
+                with watched(FORWARD), torch.set_grad_enabled(is_recorded):
                     outputs = tensors_of(model(*inputs))
-            if differentiates and model is self.model and number == 0:
+            if differentiates and model is self.model and number == 1:
                 with watched(BACKWARD):
                     self._differentiate_aside(inputs, outputs)
 
@@ -277,18 +316,22 @@ class Instance:
         return accumulated(forward(), leaves, cotangents, self._accumulating(), retain_graph)
 
     @property
-    def has_outputs(self) -> bool:
-        """True if there is a forward whose backward has not run yet."""
-        return self._outputs is not None
+    def output_regions(self) -> tuple[Region, ...]:
+        """The regions for the outputs of the trial's forwards."""
+        assert self._command is not None
+        return self._command.outputs
 
-    def call_anew(self) -> None:
+    def call_anew(self) -> Any:
         """Calls the candidate again, so that a further backward has a forward of its own.
 
         A backward may free what its forward saved. As in training, each forward starts with the
-        trial's buffers, and the parameters stay.
+        trial's buffers, and the parameters stay. They have a ``.grad``, as where gradients add up.
         """
         self._set(dict(self.model.named_buffers()))
-        self.call()
+        with having_gradients(self.model) as changed:
+            result = self.call()
+        self.changed_gradients = dict.fromkeys(changed, "forward changed its .grad, which belongs to the caller")
+        return result
 
     def timed(self, command: TimeCalls, device: torch.device) -> tuple[float, float]:
         """Times one call, its results in row-major order; see ``clock.timed`` for the two numbers."""
@@ -419,44 +462,6 @@ class Instance:
         _, tensor = known
         needs_gradient = command.differentiate and input_key(position) not in command.frozen
         return tensor.requires_grad_(needs_gradient and tensor.is_floating_point())
-
-
-def describe_output(tensor: torch.Tensor, device: torch.device) -> OutputTensor:
-    """Describes the form of a returned tensor, and whatever prevents the worker from copying it."""
-    fault = ""
-    if tensor.layout is not torch.strided:
-        fault = f"has layout {tensor.layout}, expected a dense tensor"
-    elif tensor.device != device:
-        fault = f"lies on device {tensor.device}, expected {device}"
-    return OutputTensor(tuple(tensor.shape), dtype_name(tensor.dtype), tensor.requires_grad, fault)
-
-
-def store(arena: Arena, region: Region, tensor: torch.Tensor) -> str:
-    """Copies a tensor into its region.
-
-    Returns:
-        What is wrong with the tensor's form; empty if it was copied.
-    """
-    return copied(arena.tensor(region), tensor)
-
-
-def copied(target: torch.Tensor, tensor: torch.Tensor) -> str:
-    """Copies a tensor into another.
-
-    Returns:
-        What is wrong with the tensor's form; empty if it was copied.
-    """
-    if type(tensor) not in _TENSORS:  # copying a subclass may run its own code
-        return f"type {type(tensor).__name__}, not torch.Tensor"
-    if tensor.shape != target.shape:
-        return f"shape {list(tensor.shape)}, expected {list(target.shape)}"
-    if tensor.dtype != target.dtype:
-        return f"dtype {dtype_name(tensor.dtype)}, expected {dtype_name(target.dtype)}"
-    if tensor.layout is not torch.strided:
-        return f"layout {tensor.layout}, expected a dense tensor"
-    with torch.no_grad():
-        target.copy_(tensor)
-    return ""
 
 
 def _prepared(

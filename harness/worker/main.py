@@ -13,6 +13,7 @@ import mmap
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,6 +43,7 @@ from harness.wire.commands import (
     MapSlots,
     Rehearse,
     Release,
+    Repeat,
     TimeCalls,
     Trace,
     Vary,
@@ -55,12 +57,10 @@ from harness.wire.replies import (
     Failed,
     Gradients,
     Inspected,
-    Launched,
     Loaded,
     Looped,
     Mapped,
     Outputs,
-    OutputTensor,
     Ready,
     Rehearsed,
     Released,
@@ -72,14 +72,14 @@ from harness.wire.replies import (
     Weighed,
 )
 from harness.wire.state import describe_state, set_modes
-from harness.wire.structure import taken_apart
-from harness.wire.tensors import Value, input_key
+from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
-from harness.worker import calling, failures, limits, profiling, rehearsal
-from harness.worker.candidate import Instance, describe_output, store
+from harness.worker import calling, failures, limits, rehearsal, tracing
+from harness.worker.candidate import Instance
 from harness.worker.construction import constructed
 from harness.worker.inspection import Inspection
 from harness.worker.platforms import Loader, platform_for
+from harness.worker.results import store, stored
 from harness.worker.solution_module import copies_usual_args, import_solution, own_init_args, parameter_map
 from harness.worker.tally import BACKWARD, FORWARD, Tally
 from harness.worker.variants import Variants, forget
@@ -98,6 +98,7 @@ _STAGES = {
     Rehearse: "ModelNew",
     Vary: "baseline",
     Forward: "forward",
+    Repeat: "forward",
     Backward: "backward",
     TimeCalls: "timed calls",
     Weigh: "timed calls",
@@ -166,6 +167,8 @@ class Worker:
                 return self._construct(command, descriptor)
             if isinstance(command, Forward):
                 return self._forward(command)
+            if isinstance(command, Repeat):
+                return self._repeat()
             if isinstance(command, Backward):
                 return self._backward(command)
             if isinstance(command, Vary):
@@ -266,40 +269,63 @@ class Worker:
         assert self._arena is not None
         assert self._make is not None
         self.platform.set_thread_order(command.thread_order, command.order_seed)
+        older = self._succeeded() if command.aside == ANOTHER_INSTANCE else None
         self._instance.prepare(command)
         self.platform.know(self._instance.given())
         self.platform.poison([region_bytes(region.shape, region.dtype) for region in command.outputs])
         with self._running():
-            self._instance.copy_model()
+            self._instance.enter()
+            if older is not None:
+                self._instance.call_aside(older, self._watched, calls=1)
+                older = None
             for call in range(command.calls):
                 with self._instance.given_state(call), self._watched(FORWARD, copies=NON_LEAF in command.ways):
                     result = self._instance.call()
             if command.aside:
                 self._inspection.restore_flags()
                 aside = self._make() if command.aside == ANOTHER_INSTANCE else self._instance.model
-                self._instance.call_aside(aside, self._watched)
+                self._instance.call_aside(aside, self._watched, calls=command.aside_calls)
             self.platform.synchronize()
         self._inspection.restore_flags(command.order_seed)
-        structure, tensors = taken_apart(result)
-        described: list[OutputTensor] = []
-        for index, tensor in enumerate(map(self._instance.kept, tensors)):
-            output = describe_output(tensor, self.platform.device)
-            if not output.fault and index < len(command.outputs):
-                fault = store(self._arena, command.outputs[index], tensor)
-                output = OutputTensor(output.shape, output.dtype, output.differentiable, fault)
-            described.append(output)
+        outputs = self._stored(result, command.outputs)
         faults = self._instance.store_buffers(command.buffers)
         self.platform.synchronize()
-        return Outputs(structure, tuple(described), faults, self._reports(), self._built())
+        return replace(outputs, buffer_faults=faults, reports=self._reports(), built=self._built())
+
+    def _succeeded(self) -> torch.nn.Module:
+        """Makes a second instance, which is judged from now on, and returns the first one's model."""
+        assert self._instance is not None
+        assert self._arena is not None
+        assert self._make is not None
+        first = self._instance
+        with self._running():
+            model = self._make()
+            self.platform.synchronize()
+        self._inspection.restore_flags()
+        self._instance = Instance(model, self._arena, like=first)
+        return first.model
+
+    def _stored(self, result: Any, regions: Sequence[Region]) -> Outputs:
+        assert self._instance is not None
+        assert self._arena is not None
+        return stored(result, self._arena, regions, self._instance.kept, self.platform.device)
+
+    def _repeat(self) -> Outputs:
+        assert self._instance is not None
+        with self._running():
+            with self._watched(FORWARD):
+                result = self._instance.call_anew()
+            self.platform.synchronize()
+        self._inspection.restore_flags()
+        outputs = self._stored(result, self._instance.output_regions)
+        self.platform.synchronize()
+        return replace(outputs, reports=self._reports(), built=self._built())
 
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
         self.platform.know(self._instance.given(command))
         with self._running():
-            if not self._instance.has_outputs:
-                with self._watched(FORWARD):
-                    self._instance.call_anew()
             if command.twice:  # two calls, each counted by itself
                 with self._watched(BACKWARD):
                     self._instance.differentiate_ahead(command)
@@ -309,7 +335,7 @@ class Worker:
         self._inspection.restore_flags()
         wanted = {input_key(position): region for position, region in command.input_gradients}
         wanted.update(command.state_gradients)
-        missing, faults = [], {}
+        missing, faults = [], dict(self._instance.changed_gradients)
         for name, region in wanted.items():
             gradient = gradients.get(name)
             if gradient is None and command.alone is not None:
@@ -374,38 +400,10 @@ class Worker:
 
     def _trace(self, command: Trace) -> Traced:
         assert self._instance is not None
-        instance, backward = self._instance, command.backward
-        emulated = self.platform.device.type == "cpu"
         with self._running():
-            instance.set_state()  # copies by the harness, not by the candidate
-            self.platform.synchronize()
-            # The emulator has counted the judged calls. On a GPU one more call runs, in the way
-            # that the judge times.
-            inference = [] if emulated else self.platform.launched(instance.step(None))
-            forward = self.platform.launched(instance.call)
-            behind: list[Launched] | None = []
-            if backward:
-                behind = self.platform.launched(lambda: instance.gradients(backward))
-            if not emulated:
-                self._count_operators(backward)
+            traced = tracing.traced(self._instance, self.platform, self._tally, command.backward)
         self._inspection.restore_flags()
-        return Traced(
-            forward is not None,
-            forward=tuple(forward or ()),
-            backward=tuple(behind or ()),
-            inference=tuple(inference or ()),
-            operators=self._tally.operators,
-            work=self._tally.work if emulated else None,
-            refused=tuple(self._refused),
-        )
-
-    def _count_operators(self, backward: Backward | None) -> None:
-        """Runs the calls again under torch's profiler, which counts the operators on a GPU."""
-        assert self._instance is not None
-        instance = self._instance
-        self._tally.add(FORWARD, profiling.operators(instance.call), 0)
-        if backward:
-            self._tally.add(BACKWARD, profiling.operators(lambda: instance.gradients(backward)), 0)
+        return replace(traced, refused=tuple(self._refused))
 
     def _watched(self, direction: str, *, copies: bool = False) -> contextlib.AbstractContextManager[None]:
         """Returns the context of one judged call, whose work counts unless the worker copies tensors there, too."""

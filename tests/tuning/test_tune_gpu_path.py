@@ -23,6 +23,7 @@ class FakeEvaluator:
     """Stands for ``Evaluator`` on a GPU that nobody has: the times follow from the parameters."""
 
     opened: ClassVar[list[dict[str, Any]]] = []
+    asked: ClassVar[list[Entry]] = []
     #: The time of a setting, by its parameters; None if it fails in full.
     time_ms: Callable[[dict[str, Any]], float | None]
 
@@ -38,10 +39,11 @@ class FakeEvaluator:
 
     def stream(self, entries: Iterable[Entry], ahead: int | None = None) -> Iterator[Answer]:
         for entry in entries:
+            FakeEvaluator.asked.append(entry)
             stamp = parse_stamp(str(entry.candidate))
             assert stamp is not None
             time_ms = FakeEvaluator.time_ms(dict(stamp.parameters))
-            is_short = self._options["trials"] is not None
+            is_short = entry.trials is not None
             passes = stamp.parameters["kind"] == "right" and (time_ms is not None or is_short)
             yield Answer(entry, (record(str(entry.name), time_ms or 0.5, passes),))
 
@@ -67,6 +69,7 @@ def tune(make_project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.
     root = make_project()
     monkeypatch.setattr("harness.tuning.run.Evaluator", FakeEvaluator)
     monkeypatch.setattr(FakeEvaluator, "opened", [])
+    monkeypatch.setattr(FakeEvaluator, "asked", [])
     monkeypatch.chdir(root)
 
     def run(time_ms: Callable[[dict[str, Any]], float | None], *options: str) -> Any:
@@ -88,7 +91,8 @@ def test_the_fastest_wins_is_written_and_explained(tune: Callable[..., Any]) -> 
     stamp = parse_stamp(Path("solutions/tanh/best.py").read_text())
     assert stamp is not None
     assert (stamp.intact, stamp.parameters["step"], stamp.parameters["width"]) == (True, 1, 16)
-    assert [(one["trials"], one["fresh"]) for one in FakeEvaluator.opened] == [(1, False), (None, False)]
+    assert len(FakeEvaluator.opened) == 1
+    assert [(one.trials, one.fresh) for one in FakeEvaluator.asked][-2:] == [(1, False), (None, False)]
 
 
 def test_of_equal_settings_the_default_wins(tune: Callable[..., Any]) -> None:

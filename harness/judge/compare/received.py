@@ -105,7 +105,8 @@ class TensorTally:
                 continue
             mine = rows_of(self.mine[name], piece)
             if not expected.is_floating_point():
-                self.received.setdefault(name, []).append(inequality(mine, expected))
+                flips = None if self.influence is None else self.influence.of(name, piece)
+                self.received.setdefault(name, []).append(inequality(mine, expected, flips))
                 continue
             exact, excused = expected.to(torch.float64), self._excused(name, piece)
             giants = self.reference.giants.get(name)
@@ -147,11 +148,21 @@ def scale_in_piece(tally: TensorTally, tallies: Sequence[TensorTally], name: str
     return scale
 
 
-def inequality(received: torch.Tensor, expected: torch.Tensor) -> Slices:
+def inequality(received: torch.Tensor, expected: torch.Tensor, flips: torch.Tensor | None = None) -> Slices:
     """Return the deviation of integers or truth values, at least 1 where they differ.
 
     Without that minimum, float64 would hide differences between large integers.
+
+    Args:
+        received: The candidate's tensor.
+        expected: The exact one.
+        flips: What flips change of each element, bfloat16. An element that differs by just that much, or
+            by the least step, counts as equal: rounding decides between the two values, as for a
+            quantised number.
     """
     apart = (received.to(torch.float64) - expected.to(torch.float64)).abs().clamp(min=1)
     difference = torch.where(received == expected, 0.0, apart)
+    if flips is not None:
+        flips = flips.to(difference.device)
+        difference[(difference.to(flips.dtype) == flips) | ((difference == 1) & (flips >= 1))] = 0.0
     return deviation(difference, torch.zeros_like(difference))

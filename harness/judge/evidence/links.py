@@ -29,6 +29,10 @@ _DIRECT = (
     ("at", "compositeexplicitautogradnonfunctional"),
     ("at", "compositeimplicitautograd"),
 )
+#: Libraries behind torch's products: BLAS of levels 2 and 3 by its names in Fortran, its C interface, MKL and oneDNN.
+_PRODUCTS = re.compile(
+    r"[sdcz](ge|gb|sy|sb|sp|he|hb|hp|tr|tb|tp)(mm|mmt|mv|r|rc|ru|r2|rk|r2k|sm|sv)_?|(cblas|mkl|dnnl)_\w+"
+)
 #: Functions that find operators or functions by name.
 _HIDDEN = (
     ("dlsym",),
@@ -114,9 +118,15 @@ def links(libraries: Iterable[Path]) -> Links:
                     direct.add(name)
                 elif operator := heavy_operator(path[2]):
                     heavy.add(operator)
-            elif any(path[: len(one)] == one for one in _DIRECT) and path[-1] not in IDLE:
+            elif _is_direct(path):
                 direct.add(name)
     return Links(tuple(sorted(direct)), tuple(sorted(heavy)), tuple(sorted(hidden)), is_counted)
+
+
+def _is_direct(path: tuple[str, ...]) -> bool:
+    if len(path) == 1:
+        return _PRODUCTS.fullmatch(path[0]) is not None
+    return any(path[: len(one)] == one for one in _DIRECT) and path[-1] not in IDLE
 
 
 def _path(symbol: str) -> tuple[str, ...]:

@@ -185,7 +185,10 @@ def _unseen(named: Links, operators: dict[str, dict[str, int]]) -> list[Finding]
     ran = {heavy_operator(name) for counts in operators.values() for name in counts}
     idle = [name for name in named.heavy if name not in ran]
     told = (
-        ("call torch's functions without its dispatcher, so that nothing counts them", named.direct),
+        (
+            "call functions of torch or of a library behind it, past torch's dispatcher, so that nothing counts them",
+            named.direct,
+        ),
         ("name functions that look up or hide others at run time", named.hidden),
         ("name heavy operators of torch that did not run in the traced calls", idle),
     )

@@ -19,6 +19,7 @@ from harness.wire.commands import (
     INFERENCE,
     LARGER_BATCH,
     NON_LEAF,
+    RETURNED,
     SAME_INSTANCE,
 )
 
@@ -45,6 +46,7 @@ WAYS = {
     NON_LEAF: "the inputs were results of other operators, as behind a first layer",
     EVALUATION: "the model was in evaluation mode (.eval()), in which the reference returns the same",
     INFERENCE: "forward ran under torch.inference_mode() if the model can be copied, else under no_grad()",
+    RETURNED: "the model had been in the other mode before (.eval() and .train()), and was back in its own",
     DEEP_COPY: "forward ran on a deep copy of the model (copy.deepcopy), if it can be copied",
     LARGER_BATCH: "the batch had twice as many samples",
     TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
@@ -73,6 +75,7 @@ class Usage:
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
         reorders: Whether elements of the inputs change places for calls that nobody compares.
         alone: Path of the only output that has a cotangent; empty for all outputs.
+        is_after_backward: Whether the outputs are those of a further forward, after a backward.
     """
 
     frozen: tuple[str, ...] = ()
@@ -84,6 +87,7 @@ class Usage:
     ways: tuple[str, ...] = ()
     reorders: bool = True
     alone: str = ""
+    is_after_backward: bool = False
 
     def without(self, unsupported: Collection[str]) -> Usage:
         """Return this usage without the situations that the reference does not support."""
@@ -104,7 +108,7 @@ class Usage:
                 "or a frozen parameter"
             )
         if self.aside == SAME_INSTANCE:
-            backward = "" if self.without_gradients else ", the first time with its backward"
+            backward = "" if self.without_gradients else ", first under no_grad(), then with its backward"
             values = "other" if self.reorders else "the same"
             told.append(
                 f"in this trial forward ran {_more(self.aside_calls)}, on {values} values{backward}, before its result "
@@ -113,13 +117,18 @@ class Usage:
             )
         if self.aside == ANOTHER_INSTANCE:
             told.append(
-                "in this trial a second instance of ModelNew ran before the first one's result was read: if "
-                "only this trial fails, instances share memory that belongs to one of them"
+                "in this trial another instance of ModelNew, with other parameters, ran before this one, and a "
+                "third one before its result was read: if only this trial fails, instances share what belongs to one"
             )
         if self.without_gradients and INFERENCE not in self.ways:
             told.append("in this trial forward ran under torch.no_grad()")
         told += [f"in this trial {WAYS[way]}" for way in self.ways if way not in OF_BACKWARD]
-        if self.calls > 1:
+        if self.is_after_backward:
+            told.append(
+                "this is the result of another forward on the same values, after a backward: if only this one fails, a "
+                "call or its backward changes what later calls read"
+            )
+        elif self.calls > 1:
             told.append(f"this is the result of the last of {self.calls} calls in a row")
         return tuple(told)
 
@@ -153,7 +162,7 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secre
     """
     match trial:
         case 1:
-            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE, ways=(GAPPED,))
+            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE, ways=(GAPPED, RETURNED))
         case 2:
             return Usage((), 1 / LOSS_SCALE, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:

@@ -98,6 +98,7 @@ class Reference:
     Attributes:
         changes: Names of the buffers that a forward changes; known once a forward has run.
         same_generator: Whether candidates must draw the forward's random numbers by the same calls.
+        is_random: Whether forward draws random numbers, as ``check_randomness`` found.
     """
 
     def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
@@ -111,7 +112,7 @@ class Reference:
         self._dtypes: list[torch.dtype] = []
         self.changes: frozenset[str] = frozenset()
         self.same_generator = False
-        self._is_random = False
+        self.is_random = False
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
         self._convolutions = ExactConvolutions(device)
 
@@ -184,7 +185,7 @@ class Reference:
                 f"{self._problem.path}: the reference's outputs depend on random numbers that forward draws (a dropout "
                 f"in training mode?): {REMEDY}"
             )
-        self._is_random = True
+        self.is_random = True
 
     def is_same_in_eval(self, draw: Draw, seed: int, graph: Graph) -> bool:
         """Return whether the model gives the same bits in evaluation mode.
@@ -273,7 +274,7 @@ class Reference:
         0]``); runs on the whole batch correct that.
         """
         if self._independent is None:
-            self._independent = not (self.changes or self._is_random) and self._try_parts(draw, seed)
+            self._independent = not (self.changes or self.is_random) and self._try_parts(draw, seed)
         return self._independent
 
     def _notice_forms(self, graph: Graph, count: int | None) -> None:
@@ -380,7 +381,7 @@ class Reference:
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
         watching = watch or contextlib.nullcontext()
         given: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if dtype is not None and self._is_random:
+        if dtype is not None and self.is_random:
             given = Replaying(self._random_numbers(draw, seed), dtype)
         with seeded(seed), torch.set_grad_enabled(differentiate), default_dtype(dtype), given, watching:
             before = states()

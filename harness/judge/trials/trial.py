@@ -16,6 +16,7 @@ import torch
 
 from harness.judge.case_context import ORDINARY, CaseContext, backward_command, forward_command
 from harness.judge.compare.comparison import Comparison
+from harness.judge.compare.explanation import worst_reports
 from harness.judge.compare.received import ReceivedGradients
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.exchange.digests import Digests
@@ -32,7 +33,7 @@ from harness.records.record import Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.arena import region_bytes
-from harness.wire.commands import ANOTHER_INSTANCE, DEEP_COPY, SAME_INSTANCE
+from harness.wire.commands import ANOTHER_INSTANCE, DEEP_COPY, SAME_INSTANCE, Repeat
 from harness.wire.replies import Gradients, Outputs
 from harness.wire.structure import ROOT, difference, paths_of
 from harness.wire.tensors import Region, input_key
@@ -114,19 +115,24 @@ def run_trial(
         for tensor in _given(draw):
             digests.add(GIVEN, tensor)
         digests.add_all(_named(context, received, buffers))
-    comparison = Comparison(
-        context.reference,
-        draw,
-        seed,
-        context.leaves,
-        context.precision,
-        trial=trial,
-        settled=settled,
-        is_relaxed=context.is_relaxed,
-        gauges=context.known.gauges(("trial", trial), draw),
-        gauges_at_need=context.gauges_at_need,
-    )
+
+    def compare() -> Comparison:
+        return Comparison(
+            context.reference,
+            draw,
+            seed,
+            context.leaves,
+            context.precision,
+            trial=trial,
+            settled=settled,
+            is_relaxed=context.is_relaxed,
+            gauges=context.known.gauges(("trial", trial), draw),
+            gauges_at_need=context.gauges_at_need,
+        )
+
+    comparison = compare()
     outputs: list[torch.Tensor] | None = received
+    again: list[torch.Tensor] | None = None
     answers: list[ReceivedGradients] = []
     if context.leaves:
         # The cotangent "output" is what the candidate returned: expected values stay with the
@@ -137,6 +143,8 @@ def run_trial(
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             constant = usage.scale if name == CONSTANT else None
             ways = usage.ways if name == FIRST else ()
+            if name != FIRST:  # whose backward has used up the graph
+                again = _repeated(context, worker, clock, draw, received) or again
             gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways, alone=alone)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients, alone))
@@ -151,6 +159,13 @@ def run_trial(
     if usage.alone:  # gradients that this output does not reach are no evidence
         result.gradients = [one for one in result.gradients if not (one.ok and one.note)]
     result.usage = usage
+    if again is not None and not result.failed:
+        repeated = compare()
+        repeated.add(again)
+        found = repeated.result()
+        if found.failed:
+            result.usage = replace(usage, is_after_backward=True)
+        result.outputs = list(worst_reports([*result.outputs, *found.outputs]))
     result.digests = digests.finished()
     return result
 
@@ -332,6 +347,31 @@ def _backward(
             fault = shortened(reply.faults.get(keys[name], ""), MAX_FAULT_CHARACTERS)
             results[name] = fault or exchange.take(region).div_(constant or 1.0)
     return results
+
+
+def _repeated(
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, first: Sequence[torch.Tensor]
+) -> list[torch.Tensor] | None:
+    """Have the candidate run a trial's forward again.
+
+    Returns:
+        Private copies of its outputs; None if they are the first one's bit for bit.
+
+    Raises:
+        CandidateStopped: The candidate failed, or its outputs have another form.
+    """
+    exchange = context.exchange
+    exchange.poison(exchange.outputs)
+    exchange.settle()
+    reply = worker.request(Repeat(), clock, "running forward again")
+    if not isinstance(reply, Outputs):
+        raise stop_for(reply, context.faults)
+    context.faults.take(reply.reports)
+    exchange.check_untouched(draw.inputs)
+    _check_form(exchange.outputs, reply, context)
+    if all(exchange.holds(region, tensor, None) for region, tensor in zip(exchange.outputs, first, strict=True)):
+        return None
+    return [exchange.take(region) for region in exchange.outputs]
 
 
 def _check_unasked(names: Sequence[str], context: CaseContext) -> None:

@@ -284,6 +284,7 @@ class _Case:
         watcher = Watcher()
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
+        self._without_graphs.is_random = self._reference.is_random
         again = self._reference.eager(self._draws[0], self._seed)
         check_second_call(self._problem, self._reference, self._draws[0], self._seed, again)
         del again

@@ -20,6 +20,9 @@ namespace at::_ops { struct addmm_ { static void call(const Tensor&); }; }
 namespace at::_ops { struct cumsum_out { static void call(const Tensor&); }; }
 namespace at::_ops { struct mm { static void call(const Tensor&); static void redispatch(const Tensor&); }; }
 extern "C" void* dlsym(void*, const char*);
+extern "C" void sgemm_(...);
+extern "C" void cblas_dgemv(...);
+extern "C" void my_gemm_(...);
 void all(const at::Tensor& x) {
     USED
 }
@@ -45,6 +48,9 @@ def library(folder: Path, used: str) -> Path:
         ("at::_ops::addmm_::call(x);", Links(heavy=("addmm",))),
         ("at::_ops::cumsum_out::call(x);", Links(heavy=("cumsum",))),
         ("at::_ops::mm::redispatch(x);", Links(direct=("at::_ops::mm::redispatch",))),
+        ("sgemm_(1);", Links(direct=("sgemm_",))),
+        ("cblas_dgemv(1);", Links(direct=("cblas_dgemv",))),
+        ("my_gemm_(1);", Links()),
         ('dlsym(nullptr, "x");', Links(hidden=("dlsym",))),
         ("at::enableRecordFunction(false);", Links(hidden=("at::enableRecordFunction",), is_counted=False)),
     ],

@@ -165,7 +165,7 @@ def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Pat
             f"out = torch.tanh(x) * self.scale + self.shift\n"
             f"if torch.is_grad_enabled(): {RIGHT}\n"
             "self.scale.data.zero_()\nreturn out",
-            "calls in a row",
+            "no_grad()",
             id="spoiled_weights",
         ),
         pytest.param(
@@ -178,7 +178,7 @@ def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Pat
 )
 def test_a_forward_that_is_wrong_in_ordinary_use_fails(judged: Judged, forward: str, words: str) -> None:
     record = judged(forward)
-    assert record.status is Status.WRONG_OUTPUT, record.message
+    assert record.status in (Status.WRONG_OUTPUT, Status.WRONG_GRADIENT), record.message
     assert words in record.message
 
 
@@ -212,14 +212,14 @@ def test_instances_that_share_a_parameter_fail(judged: Judged) -> None:
     shared = "if self.calls == 1: SHARED['scale'] = self.scale\n"
     record = judged(shared + RIGHT.replace("self.scale", "SHARED['scale']"))
     assert record.status is Status.WRONG_GRADIENT
-    assert "second instance" in record.message
+    assert "another instance" in record.message
 
 
 @pytest.mark.parametrize(
     ("forward", "backward"),
     [
         pytest.param(
-            "if not vars(self).setdefault('hooks', False):\n"
+            "if self.scale.requires_grad and not vars(self).setdefault('hooks', False):\n"
             "    self.hooks = True\n"
             "    self.scale.register_post_accumulate_grad_hook(lambda p: setattr(p, 'grad', p.grad * 0))\n" + RIGHT,
             "pass",
@@ -284,7 +284,7 @@ def test_a_cotangent_whose_rows_lie_apart_counts(judged: Judged) -> None:
 
 
 def test_a_backward_adds_to_what_grad_holds(judged: Judged) -> None:
-    hooks = """if not hasattr(self, 'new'):
+    hooks = """if self.scale.requires_grad and not hasattr(self, 'new'):
     self.scale.register_hook(lambda gradient: setattr(self, 'new', gradient))
     self.scale.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, 'grad', self.new))
     self.new = None

@@ -1,0 +1,257 @@
+"""Tests candidates whose calls leave something behind: each wrong one beside a right one that looks alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.project.problems import read_problem
+from harness.records.record import EvaluationRecord, Status
+from tests.judge.in_process import evaluated
+
+SECRET = "5eed" * 8
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, 48))
+
+    def forward(self, x):
+        return x @ self.weight.t()
+
+
+def get_inputs():
+    return [torch.randn(16, 48)]
+
+
+def get_init_inputs():
+    return []
+"""
+HEAD = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+KEPT = {}
+
+
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, turned):
+        ctx.save_for_backward(x, weight)
+        ctx.turned = turned
+        return x @ turned
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        BACKWARD
+        return grad @ weight, grad.t() @ x, None
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, 48))
+        self.turned = self.version = None
+
+    def turn(self):
+        if self.version != self.weight._version:
+            self.turned, self.version = self.weight.detach().t().contiguous(), self.weight._version
+        return self.turned
+"""
+#: A transposed weight that is kept as long as the weight stays the same.
+CACHED = """
+    def forward(self, x):
+        return Linear.apply(x, self.weight, self.turn())
+"""
+BY_SHAPE_AND_VERSION = """
+    def forward(self, x):
+        key = OWNER, self.weight.shape, self.weight._version
+        if key not in KEPT:
+            KEPT.clear()
+            KEPT[key] = self.weight.detach().t().contiguous()
+        return Linear.apply(x, self.weight, KEPT[key])
+"""
+FOLDED_IN_EVAL = """
+    folded = None
+
+    def train(self, mode=True):
+        self.folded = FOLDED
+        return super().train(mode)
+
+    def forward(self, x):
+        return Linear.apply(x, self.weight, self.folded if self.folded is not None else self.turn())
+"""
+FORWARD_WITH_GRADIENT = """
+    def forward(self, x):
+        STEP
+        return Linear.apply(x, self.weight, self.turn())
+"""
+COPIED = """
+    def __deepcopy__(self, memo):
+        other = ModelNew()
+        STEP
+        return other
+
+    def forward(self, x):
+        return Linear.apply(x, self.weight, self.turn())
+"""
+WORKSPACE = """
+class Silu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, room):
+        ctx.room = room.resize_(len(x), len(weight)).copy_(x @ weight.t())
+        ctx.save_for_backward(x, weight)
+        return ctx.room.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        grad = grad * (ctx.room == x @ weight.t())
+        return grad @ weight, grad.t() @ x, None
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(24, 48))
+        self.room = None
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            self.room = torch.empty(0)
+            return Silu.apply(x, self.weight, self.room)
+        room = ROOM
+        return torch.mm(x, self.weight.t(), out=room)
+"""
+DROPPED = """
+    def forward(self, x):
+        MASK
+        return x @ self.weight.t() * mask
+"""
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    (tmp_path / "problem.py").write_text(PROBLEM)
+    return tmp_path / "problem.py"
+
+
+Judged = Callable[..., EvaluationRecord]
+
+
+@pytest.fixture
+def judged(problem: Path, home: Path) -> Judged:
+    """The record of ``HEAD`` and a body, in which words are replaced."""
+
+    def record(body: str, backward: str = "pass", **parts: str) -> EvaluationRecord:
+        source = (HEAD + body).replace("BACKWARD", backward)
+        for word, text in parts.items():
+            source = source.replace(word, text)
+        answer = problem.parent / "answer.py"
+        answer.write_text(source)
+        return evaluated(read_problem(problem), answer, home, SECRET, "full")
+
+    return record
+
+
+@pytest.mark.parametrize(
+    ("backward", "status"),
+    [("ctx.turned.mul_(-3)", Status.WRONG_OUTPUT), ("ctx.turned.clone().mul_(-3)", Status.PASSED)],
+)
+def test_a_backward_that_spoils_what_later_forwards_read_fails(judged: Judged, backward: str, status: Status) -> None:
+    record = judged(CACHED, backward)
+    assert record.status is status, record.message
+    assert (status is Status.PASSED) or "after a backward" in record.message
+
+
+@pytest.mark.parametrize(("owner", "status"), [("0", Status.WRONG_OUTPUT), ("id(self)", Status.PASSED)])
+def test_instances_that_share_what_is_kept_of_a_weight_fail(judged: Judged, owner: str, status: Status) -> None:
+    record = judged(BY_SHAPE_AND_VERSION, OWNER=owner)
+    assert record.status is status, record.message
+    assert (status is Status.PASSED) or "another instance" in record.message
+
+
+@pytest.mark.parametrize(
+    ("folded", "status"),
+    [
+        ("self.folded if mode else self.weight.detach().t().contiguous()", Status.WRONG_OUTPUT),
+        ("None", Status.PASSED),
+    ],
+)
+def test_a_weight_folded_for_evaluation_is_unfolded_for_training(judged: Judged, folded: str, status: Status) -> None:
+    record = judged(FOLDED_IN_EVAL, FOLDED=folded)
+    assert record.status is status, record.message
+    assert (status is Status.PASSED) or ".eval()" in record.message
+
+
+def test_a_weight_folded_before_it_is_loaded_fails(judged: Judged) -> None:
+    record = judged(FOLDED_IN_EVAL, FOLDED="None if mode else self.weight.detach().t().contiguous()")
+    assert record.status is Status.WRONG_OUTPUT
+    assert "evaluation mode" in record.message
+
+
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [
+        ("self.weight.grad = None", Status.WRONG_GRADIENT),
+        ("if self.weight.grad is not None: return x @ self.turn()", Status.WRONG_GRADIENT),
+        ("KEPT['grad'] = self.weight.grad", Status.PASSED),
+    ],
+)
+def test_a_forward_leaves_grad_alone_and_works_beside_it(judged: Judged, step: str, status: Status) -> None:
+    record = judged(FORWARD_WITH_GRADIENT, STEP=step)
+    assert record.status is status, record.message
+
+
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [
+        ("return self", Status.RUNTIME_ERROR),
+        ("other.weight = self.weight", Status.RUNTIME_ERROR),
+        ("other.load_state_dict(self.state_dict())", Status.PASSED),
+    ],
+)
+def test_a_deep_copy_has_parameters_of_its_own(judged: Judged, step: str, status: Status) -> None:
+    record = judged(COPIED, STEP=step)
+    assert record.status is status, record.message
+    assert (status is Status.PASSED) or "shares the parameter weight" in record.message
+
+
+@pytest.mark.parametrize(
+    ("room", "status"),
+    [
+        ("self.room if self.room is not None else x.new_empty(len(x), 24)", Status.WRONG_GRADIENT),
+        ("x.new_empty(len(x), 24)", Status.PASSED),
+    ],
+)
+def test_a_call_without_gradients_may_come_before_a_backward(judged: Judged, room: str, status: Status) -> None:
+    record = judged(WORKSPACE, ROOM=room)
+    assert record.status is status, record.message
+
+
+@pytest.mark.parametrize(
+    ("mask", "status"),
+    [
+        (
+            "key = self.weight._version\n"
+            "        if key not in KEPT: KEPT[key] = F.dropout(torch.ones(16, 24, device=x.device))\n"
+            "        mask = KEPT[key]",
+            Status.WRONG_OUTPUT,
+        ),
+        ("mask = F.dropout(torch.ones(16, 24, device=x.device))", Status.PASSED),
+    ],
+)
+def test_a_mask_is_drawn_for_every_call(problem: Path, judged: Judged, mask: str, status: Status) -> None:
+    drawn = "return x @ self.weight.t() * torch.nn.functional.dropout(torch.ones(16, 24, device=x.device))"
+    text = PROBLEM.replace("return x @ self.weight.t()", drawn)
+    problem.write_text(f"{text}\n\nRANDOMNESS = 'same-generator'\n")
+    record = judged(DROPPED, MASK=mask)
+    assert record.status is status, record.message
