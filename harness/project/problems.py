@@ -23,6 +23,7 @@ from typing import Any
 
 from harness import package
 from harness.errors import HarnessError, ProblemError, UsageError, suggestion
+from harness.project import local_modules
 from harness.project.cases import UNDECLARED, cases_beside, checked_cases
 from harness.project.extents import FUNCTIONS, literal_name, literals_of
 from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
@@ -46,7 +47,7 @@ class Problem:
         name: Stem of the file.
         path: Path of the file.
         source: Text of the file.
-        digest: sha256 of the text.
+        digest: sha256 of the text, and of the user's own modules that it imports.
         constants: Names assigned at module level, outside functions and classes.
         cases: Settings of those constants by case name. A file without a declaration has ``full``
             with no settings.
@@ -134,7 +135,7 @@ def read_problem(path: Path) -> Problem:
         name=path.stem,
         path=path,
         source=source,
-        digest=hashlib.sha256(source.encode()).hexdigest(),
+        digest=local_modules.digest(tree, source),
         constants=frozenset(assigned),
         cases=UNDECLARED,
         precision=PrecisionClass.FP32,
@@ -177,12 +178,14 @@ def problem_text(path: Path) -> str:
 
 
 def has_changed(problem: Problem) -> bool:
-    """Returns whether a problem's text, or its declaration in ``cases.toml``, is another now.
+    """Returns whether a problem's text, a module that it imports, or its declaration in ``cases.toml`` is another now.
 
     Raises:
         ProblemError: A file cannot be read.
     """
-    return problem_text(problem.path) != problem.source or cases_beside(problem.path) != problem.beside
+    if problem_text(problem.path) != problem.source or cases_beside(problem.path) != problem.beside:
+        return True
+    return local_modules.digest(ast.parse(problem.source), problem.source) != problem.digest
 
 
 def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
@@ -200,8 +203,9 @@ def run_body(problem: Problem, constants: dict[str, Any]) -> types.ModuleType:
     Raises:
         ProblemError: The body raised an exception; the message gives the line.
     """
-    tree = _ReplaceConstants(constants).visit(ast.parse(problem.source, str(problem.path)))
-    ast.fix_missing_locations(tree)
+    tree = ast.parse(problem.source, str(problem.path))
+    local_modules.forget(tree)
+    tree = ast.fix_missing_locations(_ReplaceConstants(constants).visit(tree))
     module = types.ModuleType(_module_name(problem, constants))
     module.__file__ = str(problem.path)
     module.__dict__[_OVERRIDES] = constants
