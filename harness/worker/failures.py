@@ -18,6 +18,8 @@ from harness.system.text import words_of
 #: The number of failed builds that the worker reports, and the length of each line.
 MAX_REFUSED, MAX_REFUSED_CHARACTERS = 20, 10_000
 _MEMORY_WORDS = ("can't allocate memory", "std::bad_alloc", "Cannot allocate memory", "out of memory")
+#: What torch's stable C++ interface says of any call that failed, such as one that allocates.
+_STABLE_WORDS = "API call failed"
 #: Triton's errors for a kernel that its compiler, or the assembler behind it, refuses.
 _REFUSED_BY_TRITON = {"triton.compiler.errors.CompilationError", "triton.runtime.errors.PTXASError"}
 #: The error in which Triton's interpreter wraps any other.
@@ -42,6 +44,8 @@ def kind_of(error: BaseException, otherwise: str) -> str:
         return "unsupported"
     text = words_of(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in text for word in _MEMORY_WORDS):
+        return "memory"
+    if _STABLE_WORDS in text and torch.cuda.is_available() and torch.cuda.memory_stats().get("num_ooms", 0):
         return "memory"
     if _NO_BACKWARD_WORDS in text:
         return "no_gradient"
