@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from harness.compilation.errors import Unsupported
+from harness.emulator.cuda_build import cuda_replacements, refused
 
 DEVICE_NAME = "CUDA emulator (CPU)"
 CAPABILITY = (9, 0)
 
 _MULTIPROCESSORS = 132
 _MEMORY_BYTES = 16 * 2**30
+_UUID = uuid.UUID(int=1)
 _TENSOR_TYPES = tuple(name for name in torch.cuda.__all__ if name.endswith("Tensor"))
 
 
@@ -163,11 +165,6 @@ def _no_graphs(*_: object, **__: object) -> None:
     raise RuntimeError("CUDA graphs are not supported on the CPU emulator; launch the kernels directly.")
 
 
-def _no_runtime_compiler(*_: object, **__: object) -> None:
-    remedy = "build the kernel with load_inline, or judge it on a GPU"
-    raise Unsupported("torch.cuda._compile_kernel", "the solution", None, remedy)
-
-
 def _set_device(device: object) -> None:
     index = device.index if isinstance(device, torch.device) else device
     if isinstance(index, int) and index > 0:
@@ -205,6 +202,13 @@ def properties(device: object = None) -> SimpleNamespace:
         is_integrated=0,
         is_multi_gpu_board=0,
         gcnArchName=DEVICE_NAME,
+        uuid=_UUID,
+        pci_domain_id=0,
+        pci_bus_id=1,
+        pci_device_id=0,
+        clock_rate=1_980_000,
+        memory_clock_rate=2_619_000,
+        memory_bus_width=5120,
     )
 
 
@@ -256,7 +260,6 @@ def replacements() -> dict[str, object]:
         "get_rng_state_all": lambda: [torch.default_generator.get_state()],
         "set_rng_state": lambda state, device="cuda": torch.default_generator.set_state(state),
         "set_rng_state_all": lambda states: torch.default_generator.set_state(states[0]),
-        "memory_stats": lambda device=None: {},
         "memory_snapshot": lambda mempool_id=None: [],
         "get_per_process_memory_fraction": lambda device=None: 1.0,
         "memory_summary": lambda device=None, abbreviated=False: "",
@@ -265,7 +268,10 @@ def replacements() -> dict[str, object]:
         "CUDAGraph": NoGraph,
         "graph": NoGraph,
         "make_graphed_callables": _no_graphs,
-        "_compile_kernel": _no_runtime_compiler,
+        "_compile_kernel": refused(
+            "torch.cuda._compile_kernel", "build the kernel with load_inline, or judge it on a GPU"
+        ),
+        **cuda_replacements(),
     }
     for name in ("synchronize", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "set_sync_debug_mode"):
         values[name] = _nothing

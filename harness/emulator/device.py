@@ -23,7 +23,7 @@ from torch._subclasses.meta_utils import MetaTensorDescriber
 from torch.jit import _builtins
 from torch.nn.utils import rnn
 
-from harness.emulator import cuda_module
+from harness.emulator import cuda_build, cuda_module
 
 _FACTORIES = (
     "arange",
@@ -189,6 +189,7 @@ def _patches() -> list[_Patch]:
     patches.extend(_device_patches())
     patches.extend(_registration_patches())
     patches.extend(_cuda_module_patches())
+    patches.extend(cuda_build.patches())
     patches.extend((torch.cuda.nvtx, name, value) for name, value in cuda_module.marker_replacements().items())
     return patches
 
@@ -255,9 +256,12 @@ def _on_cpu(function: Callable[..., Any], makes: bool = False) -> Callable[..., 
                 kwargs[name] = _translated(kwargs[name])
         if makes and _place.type != "cpu" and kwargs.get("device") is None:
             kwargs["device"] = _place.type
+        pins = bool(kwargs.get("pin_memory"))
         if "pin_memory" in kwargs:
             kwargs["pin_memory"] = False
         made = function(*args, **kwargs)
+        if pins:
+            cuda_build.pin(made)
         if shares and isinstance(made, torch.Tensor):
             # An operator, so that the runtime sees memory that torch has not allocated.
             made = _move(made, _device_of(made))
@@ -271,6 +275,7 @@ def _tensor_patches() -> list[_Patch]:
     base_device: Any = torch._C.TensorBase.device
     base_is_cuda: Any = torch._C.TensorBase.is_cuda
     base_is_cpu: Any = torch._C.TensorBase.is_cpu
+    base_type: Any = tensor.type
 
     packs_sequence = rnn._packed_sequence_init_args.__code__
 
@@ -294,8 +299,11 @@ def _tensor_patches() -> list[_Patch]:
         moved: torch.Tensor = _move(self, _device_of(self))
         return moved
 
-    def unchanged(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return self
+    def type_(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dtype is None and is_cuda(self):
+            return f"torch.cuda.{base_type(self).removeprefix('torch.').removeprefix('meta.')}"
+        named = dtype.replace("torch.cuda.", "torch.", 1) if isinstance(dtype, str) else dtype
+        return base_type(self, named, *args, **kwargs)
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         # A bare number is the index of a CUDA device.
@@ -313,7 +321,8 @@ def _tensor_patches() -> list[_Patch]:
         (tensor, "is_cpu", property(lambda self: False)),
         (tensor, "cuda", cuda),
         (tensor, "to", to),
-        (tensor, "pin_memory", unchanged),
+        (tensor, "type", type_),
+        (tensor, "pin_memory", lambda self, device=None: cuda_build.pin(self)),
         (tensor, "record_stream", lambda self, stream: None),
         (tensor, "get_device", lambda self: 0),
         (torch, "get_device", lambda tensor: 0),
@@ -373,7 +382,7 @@ def _emulated_generator() -> Any:
         """Makes calls and instance checks of this class those of the original."""
 
         def __call__(cls, device: Any = "cpu") -> Any:
-            return original(device="cpu" if _is_cuda(device) else device)
+            return cuda_build.CudaGenerator(device="cpu") if _is_cuda(device) else original(device=device)
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, original)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.compilation.errors import BuildError, Unsupported, failed_build
+from harness.emulator.missing_functions import missing_function
 
 _SHOWN_ERRORS = 3
 _MARKER = "cuemu-unsupported:"
@@ -260,6 +261,9 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
             return Unsupported(_LIBRARIES[missing["prefix"].lower()], place.file, place.line, _LIBRARY_REMEDY)
+        if lacking := missing_function(error.message):
+            place = author_place(error)
+            return Unsupported(lacking[0], place.file, place.line, lacking[1])
         if (launching := _TORCH_HEADER.search(error.place.file)) and _LAUNCH in error.message:
             place = author_place(error)
             return Unsupported(f"<{launching['header']}> (it has launches)", place.file, place.line, _HEADER_REMEDY)

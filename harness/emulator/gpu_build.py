@@ -25,7 +25,7 @@ from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_inclu
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
 from harness.emulator.processes import FinishedProcess, run_together
-from harness.emulator.sources import InlineSources, Unit, nvcc_units
+from harness.emulator.sources import InlineSources, Unit, is_toolkit, nvcc_units
 from harness.records.kernels import CompiledKernel
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 from harness.wire.replies import Compiled
@@ -214,7 +214,7 @@ class _GpuBuild:
         return ["-ccbin", command[0]] if len(command) == 1 else []
 
     def _includes(self, job: _Job, real: bool) -> list[str]:
-        flags = [f"-I{path}" for path in job.sources.extra_include_paths]
+        flags = [f"-I{path}" for path in job.sources.extra_include_paths if not is_toolkit(path)]
         if job.unit.folder is not None:
             flags.append(f"-I{job.unit.folder}")
         has_libraries = all((self._home / "include" / header).is_file() for header in _LIBRARY_HEADERS)

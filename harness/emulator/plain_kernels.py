@@ -38,7 +38,15 @@ _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "bit_cast"}
 _KEYWORDS = frozenset(
     {
         *("if", "switch", "return", "sizeof", "alignof", "decltype", "static_assert", "constexpr", "else", "case"),
-        *("__builtin_expect", "__builtin_assume_aligned", "__launch_bounds__", "__align__", "alignas", "__attribute__"),
+        *(
+            "__builtin_expect",
+            "__builtin_assume",
+            "__builtin_assume_aligned",
+            "__launch_bounds__",
+            "__align__",
+            "alignas",
+            "__attribute__",
+        ),
     }
 )
 # Words that are not the type of a declaration if they precede a name and a parenthesis.
@@ -55,7 +63,18 @@ _MATH = frozenset(
         *("fmod", "fdim", "remainder", "floor", "ceil", "trunc", "round", "rint", "nearbyint", "lround", "llround"),
         *("lrint", "llrint", "ldexp", "scalbn", "frexp", "modf", "copysign", "nextafter", "isnan", "isinf"),
         *("isfinite", "signbit", "fdivide", "saturate", "min", "max", "umin", "umax", "llmin", "llmax", "rhypot"),
-        *("norm3d", "norm4d", "rnorm3d"),
+        *(
+            "norm3d",
+            "norm4d",
+            "rnorm3d",
+            "rnorm4d",
+            "norm",
+            "rnorm",
+            "cyl_bessel_i0",
+            "cyl_bessel_i1",
+            "ullmin",
+            "ullmax",
+        ),
     }
 )
 # Of these, the single-precision functions that the emulator has without a call.
@@ -64,19 +83,21 @@ _INLINED = frozenset({"fminf", "fmaxf"})
 _STANDARD = frozenset({"lowest", "infinity", "quiet_NaN", "epsilon", "denorm_min", "move", "forward", "swap", "clamp"})
 _INTRINSIC = re.compile(
     r"make_\w+"
-    r"|__(u?mul(24|hi|64hi)|u?sad|u?r?hadd|popc|popcll|clz|clzll|ffs|ffsll|brev|brevll|byte_perm|funnelshift_\w+|dp4a)"
+    r"|__(u?mul(24|hi|64hi)|u?sad|u?r?hadd|popc|popcll|clz|clzll|ffs|ffsll|brev|brevll|byte_perm|funnelshift_\w+|dp4a|dp2a_\w+|fns)"
+    r"|__v\w+[24]|__vi\w+_(s32|u32|s16x2|u16x2)(_relu)?|__nv_bswap(16|32|64)|__cvta_\w+|__is(Global|Shared|Local)"
     r"|__(ldg|ldca|ldcg|ldcs|ldlu|stwb|stcg|stcs|stwt)"
-    r"|__(fadd|fsub|fmul|fdiv|frcp|fsqrt|frsqrt|fmaf|dadd|dsub|dmul|ddiv|drcp|dsqrt|fma)_r[nzud]"
+    r"|__(fadd|fsub|fmul|fdiv|frcp|fsqrt|frsqrt|fmaf|fmaf_ieee|dadd|dsub|dmul|ddiv|drcp|dsqrt|fma)_r[nzud]"
     r"|__(exp|exp10|log|log2|log10|pow|sin|cos|tan|tanh|fdivide|sincos|saturate)f"
     r"|__\w+_as_\w+"
     r"|__(float|floats|float2|double|half|halves|half2|bfloat16|bfloat162|low|high|lows|highs|int|uint|ll|ull|short|ushort)2\w+"
-    r"|__h(add|sub|mul|div|fma|neg|abs|max|min|eq|ne|gt|ge|lt|le|isnan|isinf)\w*|h(exp|log|sqrt|rsqrt|rcp|sin|cos)\w*"
+    r"|__h(b?(eq|ne|gt|ge|lt|le)|add|sub|mul|div|fma|cmadd|neg|abs|max|min|isnan|isinf)\w*"
+    r"|h2?(exp|log|sqrt|rsqrt|rcp|sin|cos|tanh|ceil|floor|trunc|rint)\w*"
 )
 _ATOMIC = re.compile(r"atomic(Add|Sub|Exch|Min|Max|Inc|Dec|And|Or|Xor|CAS)(_block|_system)?")
 # Functions whose reports name the current thread.
 _ASKING = frozenset({"assert", "__trap"})
 _WAITING_CALL = re.compile(
-    r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline)\w*|__activemask|__nanosleep|__ldcv"
+    r"__(sync|shfl|ballot|any|all|match|reduce_|threadfence|pipeline|barrier|uni|cluster)\w*|__activemask|__nanosleep|__ldcv"
     r"|(__)?asm(__)?"
 )
 # Names that rule out a kernel even if it does not call them: it may pass them to something that

@@ -107,6 +107,15 @@ def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
     return found
 
 
+def is_toolkit(folder: str) -> bool:
+    """Tells whether a folder holds the headers of a CUDA toolkit, for which the builder has its own.
+
+    Args:
+        folder: A folder that a source asks to search.
+    """
+    return (Path(folder) / "cuda_runtime.h").is_file()
+
+
 def nvcc_units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
     """Returns the translation units that nvcc compiles, in torch's form.
 

@@ -41,7 +41,7 @@ from harness.emulator.flags import cuda_flags, host_flags, linker_flags
 from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion, prelude, select
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
-from harness.emulator.sources import InlineSources, SourceFile, Unit, units
+from harness.emulator.sources import InlineSources, SourceFile, Unit, is_toolkit, units
 from harness.errors import ToolchainError
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 
@@ -449,7 +449,8 @@ class _Build:
         arguments += self._torch.include_flags
         if "Python" in unit.names or uses_torch_headers(unit.text) or "pybind11" in unit.names:
             arguments += ["-isystem", str(python_include())]
-        arguments += [f"-I{path}" for path in self._sources.extra_include_paths]
+        # Where the emulator lacks a header, that of a CUDA toolkit is none that g++ can read.
+        arguments += [f"-I{path}" for path in self._sources.extra_include_paths if not is_toolkit(path)]
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
             arguments += ["-include", PRELUDE] if begun else prelude(self._mode, headers)

@@ -241,6 +241,7 @@ def test_automatic_casts_name_the_device() -> None:
 
 def test_every_name_keeps_its_kind() -> None:
     properties = {(torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu")}
+    properties.add((torch.cuda, "_cudart"))  # None, or a module
     changed = [
         f"{owner.__name__}.{name}: {before} -> {kind(getattr(owner, name))}"
         for owner, name, before in KINDS

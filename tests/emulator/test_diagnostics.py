@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.compilation.errors import BuildFailed, Unsupported
 from harness.emulator.diagnostics import SourceLocation, SourceLocator, build_error
 
@@ -56,3 +58,30 @@ def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
     assert (refusal.construct, refusal.line) == ("<cutlass/gemm/device/gemm.h>", 5)
     other = build_error(log.replace("cutlass/gemm/device/gemm.h", "own.h"), SourceLocator("s.py", SOLUTION))
     assert isinstance(other, BuildFailed)
+
+
+@pytest.mark.parametrize(
+    ("message", "construct"),
+    [
+        ("'__isConstant' was not declared in this scope", "__isConstant"),
+        ("'__nv_atomic_load_n' was not declared in this scope; did you mean 'x'?", "__nv_atomic_load_n"),
+        ("there are no arguments to '__pm0' that depend on a template parameter, so ...", "__pm0"),
+        ("'cudaGraphCreate' was not declared in this scope", "cudaGraphCreate (CUDA graphs)"),
+        ("'cudaGraphExec_t' does not name a type", "cudaGraphExec_t (CUDA graphs)"),
+        ("'tex2D' was not declared in this scope", "tex2D (textures)"),
+        ("use of undeclared identifier 'cudaMemPoolCreate'", "cudaMemPoolCreate (memory pools)"),
+    ],
+)
+def test_a_name_of_cudas_that_the_emulator_lacks_is_unsupported(message: str, construct: str) -> None:
+    refusal = build_error(f"s.py:4:9: error: {message}\n", SourceLocator("s.py", SOLUTION))
+    assert isinstance(refusal, Unsupported)
+    assert (refusal.construct, refusal.line) == (construct, 4)
+    assert refusal.remedy
+
+
+@pytest.mark.parametrize("name", ["__isConstants", "tex", "any", "cudaMallocs", "my_surf2D", "double2"])
+def test_a_name_that_cuda_does_not_declare_is_the_authors_mistake(name: str) -> None:
+    failure = build_error(
+        f"s.py:4:9: error: '{name}' was not declared in this scope\n", SourceLocator("s.py", SOLUTION)
+    )
+    assert isinstance(failure, BuildFailed)

@@ -389,3 +389,20 @@ def test_a_template_with_a_default_is_a_function() -> None:
         "template <typename T, typename S = float> __global__ void k(T* x) { __shared__ float tile[3]; }\nint g() {}"
     )
     assert "shared_slot" in rewrite_cuda(source).split("{", 1)[1].split("}")[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "is_plain"),
+    [
+        ("__vadd4(i, i)", True),
+        ("__viaddmax_s16x2_relu(i, i, i)", True),
+        ("__dp2a_lo(i, i, 0)", True),
+        ("normf(3, x)", True),
+        ("__barrier_sync(1)", False),
+        ("__uni_sync(~0u, i)", False),
+        ("__cluster_barrier_wait()", False),
+    ],
+)
+def test_only_a_kernel_that_certainly_waits_for_nothing_becomes_a_loop(call: str, is_plain: bool) -> None:
+    source = f"__global__ void k(float* x) {{ int i = threadIdx.x; __builtin_assume(i < 64); x[i] = 1, {call}; }}\n"
+    assert ("CUEMU_EACH_THREAD_BEGIN" in rewrite_cuda(source)) == is_plain

@@ -45,6 +45,9 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __builtin_align__(bytes) __attribute__((aligned(bytes)))
 #define __nv_pure__ __attribute__((pure))
+#ifndef __clang__
+#define __builtin_assume(condition) static_cast<void>(0)
+#endif
 #define __shared__ \
   static_assert(false, "cuemu-unsupported: this form of __shared__: declare it as a plain variable or array in a function");
 
@@ -68,6 +71,7 @@
 #include "cuemu/launch.h"
 #include "cuemu/math.h"
 #include "cuemu/runtime.h"
+#include "cuemu/simd.h"
 #include "cuemu/tensor_map.h"
 #include "cuemu/threads.h"
 #include "cuemu/unsupported.h"

@@ -134,6 +134,14 @@ bool is_shared(const void* address) {
   return block.arena().holds(byte) || (block.cluster() != nullptr && block.cluster()->owner_of(byte) != nullptr);
 }
 
+bool is_shared_of_block(const void* address) {
+  return in_kernel() && this_worker().block().arena().holds(static_cast<const char*>(address));
+}
+
+bool is_local(const void* address) {
+  return in_kernel() && this_worker().is_local(static_cast<const char*>(address));
+}
+
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line) {
   const auto value = reinterpret_cast<std::uintptr_t>(address);
   if (value % alignment == 0) return;

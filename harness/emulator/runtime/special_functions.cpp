@@ -1,5 +1,5 @@
-// Inverse error functions, which the C library lacks: a first guess, then Newton's method in double
-// precision.
+// Functions that the C library lacks. Inverse error functions: a first guess, then Newton's method in
+// double precision. Modified Bessel functions: those of the C++ library.
 #include <cmath>
 #include <limits>
 
@@ -24,7 +24,19 @@ double positive_inverse_erfc(double y) {
   return x;
 }
 
+// The C++ library takes no negative argument, and throws at large ones. Beyond this no double is large enough.
+constexpr double kMostOfBessel = 714.0;
+
+double bessel_i(double order, double x) {
+  if (x != x) return x;
+  return x > kMostOfBessel ? std::numeric_limits<double>::infinity() : std::cyl_bessel_i(order, x);
+}
+
 }  // namespace
+
+double bessel_i0(double x) { return bessel_i(0.0, std::fabs(x)); }
+
+double bessel_i1(double x) { return std::copysign(bessel_i(1.0, std::fabs(x)), x); }
 
 double inverse_erfc(double y) {
   if (!(y >= 0.0 && y <= 2.0)) return std::numeric_limits<double>::quiet_NaN();

@@ -99,12 +99,15 @@ CUEMU_UPDATED(atomicMax, unsigned long long, value > old ? value : old)
 CUEMU_UPDATED(atomicInc, unsigned int, old >= value ? 0 : old + 1)
 CUEMU_UPDATED(atomicDec, unsigned int, old == 0 || old > value ? value : old - 1)
 CUEMU_BUILTIN(atomicAnd, int, __atomic_fetch_and, (old & value) != old)
+CUEMU_BUILTIN(atomicAnd, long long, __atomic_fetch_and, (old & value) != old)
 CUEMU_BUILTIN(atomicAnd, unsigned int, __atomic_fetch_and, (old & value) != old)
 CUEMU_BUILTIN(atomicAnd, unsigned long long, __atomic_fetch_and, (old & value) != old)
 CUEMU_BUILTIN(atomicOr, int, __atomic_fetch_or, (old | value) != old)
+CUEMU_BUILTIN(atomicOr, long long, __atomic_fetch_or, (old | value) != old)
 CUEMU_BUILTIN(atomicOr, unsigned int, __atomic_fetch_or, (old | value) != old)
 CUEMU_BUILTIN(atomicOr, unsigned long long, __atomic_fetch_or, (old | value) != old)
 CUEMU_BUILTIN(atomicXor, int, __atomic_fetch_xor, value != 0)
+CUEMU_BUILTIN(atomicXor, long long, __atomic_fetch_xor, value != 0)
 CUEMU_BUILTIN(atomicXor, unsigned int, __atomic_fetch_xor, value != 0)
 CUEMU_BUILTIN(atomicXor, unsigned long long, __atomic_fetch_xor, value != 0)
 
@@ -116,15 +119,20 @@ CUEMU_CAS(unsigned int)
 CUEMU_CAS(unsigned long long)
 CUEMU_CAS(unsigned short)
 
-CUEMU_INLINE float2 atomicAdd(float2* address, float2 value) {
-  ::cuemu::promise_alignment(*address);
-  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
-}
-CUEMU_INLINE float4 atomicAdd(float4* address, float4 value) {
-  ::cuemu::promise_alignment(*address);
-  return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
-          atomicAdd(&address->w, value.w)};
-}
+#define CUEMU_ADD_EACH(suffix)                                                                           \
+  CUEMU_INLINE float2 atomicAdd##suffix(float2* address, float2 value) {                                 \
+    ::cuemu::promise_alignment(*address);                                                                \
+    return {atomicAdd##suffix(&address->x, value.x), atomicAdd##suffix(&address->y, value.y)};           \
+  }                                                                                                      \
+  CUEMU_INLINE float4 atomicAdd##suffix(float4* address, float4 value) {                                 \
+    ::cuemu::promise_alignment(*address);                                                                \
+    return {atomicAdd##suffix(&address->x, value.x), atomicAdd##suffix(&address->y, value.y),            \
+            atomicAdd##suffix(&address->z, value.z), atomicAdd##suffix(&address->w, value.w)};           \
+  }
+CUEMU_ADD_EACH()
+CUEMU_ADD_EACH(_block)
+CUEMU_ADD_EACH(_system)
 
+#undef CUEMU_ADD_EACH
 #undef CUEMU_CAS
 #undef CUEMU_BUILTIN

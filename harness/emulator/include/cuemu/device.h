@@ -23,6 +23,13 @@ inline int __syncthreads_or(int predicate, int line = __builtin_LINE()) {
 inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
   ::cuemu::warp_operation(::cuemu::WarpOp::sync, mask, 0, 0, 32, line);
 }
+inline void __barrier_sync_count(unsigned number, unsigned threads, int line = __builtin_LINE()) {
+  if (number == 0 && threads == blockDim.x * blockDim.y * blockDim.z) __syncthreads(line);
+  else ::cuemu::named_barrier(number, threads, true, line);
+}
+inline void __barrier_sync(unsigned number, int line = __builtin_LINE()) {
+  __barrier_sync_count(number, blockDim.x * blockDim.y * blockDim.z, line);
+}
 inline unsigned __activemask(int line = __builtin_LINE()) { return ::cuemu::active_lanes(line); }
 inline void __threadfence() { ::cuemu::fence(true); }
 inline void __threadfence_block() { ::cuemu::fence(false); }
@@ -103,6 +110,10 @@ CUEMU_FOR_SHUFFLED_TYPES(CUEMU_MATCHES)
 CUEMU_WARP_FUNCTION(unsigned, __ballot_sync, int, ballot)
 CUEMU_WARP_FUNCTION(int, __any_sync, int, any)
 CUEMU_WARP_FUNCTION(int, __all_sync, int, all)
+inline int __uni_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
+  const unsigned votes = __ballot_sync(mask, predicate, line);
+  return votes == 0 || votes == mask;
+}
 CUEMU_WARP_FUNCTION(int, __reduce_add_sync, int, reduce_add)
 CUEMU_WARP_FUNCTION(unsigned, __reduce_add_sync, unsigned, reduce_add)
 CUEMU_WARP_FUNCTION(int, __reduce_min_sync, int, reduce_min)
@@ -177,6 +188,14 @@ inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
   const unsigned long long bits = static_cast<unsigned long long>(high) << 32 | low;
   return static_cast<unsigned>(bits >> (shift < 32 ? shift : 32));
 }
+inline unsigned __fns(unsigned mask, unsigned base, int offset) {
+  if (offset == 0) return mask >> base & 1 ? base : ~0u;
+  int left = offset < 0 ? -offset : offset;
+  for (int at = static_cast<int>(base); at >= 0 && at < 32; at += offset < 0 ? -1 : 1) {
+    if ((mask >> at & 1) != 0 && --left == 0) return static_cast<unsigned>(at);
+  }
+  return ~0u;
+}
 
 inline long long clock64() {
   timespec now;
@@ -185,15 +204,45 @@ inline long long clock64() {
 }
 inline unsigned long long __globaltimer() { return static_cast<unsigned long long>(clock64()); }
 inline unsigned __isShared(const void* address) { return ::cuemu::is_shared(address); }
-inline unsigned __isGlobal(const void* address) { return !::cuemu::is_shared(address); }
-template <typename T> inline std::size_t __cvta_generic_to_shared(T* pointer) {
-  return reinterpret_cast<std::size_t>(pointer);
-}
-template <typename T> inline std::size_t __cvta_generic_to_global(T* pointer) {
-  return reinterpret_cast<std::size_t>(pointer);
-}
+inline unsigned __isLocal(const void* address) { return ::cuemu::is_local(address); }
+inline unsigned __isGlobal(const void* address) { return !::cuemu::is_shared(address) && !::cuemu::is_local(address); }
+#define CUEMU_ADDRESS_OF(space)                                                       \
+  template <typename T> inline std::size_t __cvta_generic_to_##space(T* pointer) {    \
+    return reinterpret_cast<std::size_t>(pointer);                                    \
+  }
+#define CUEMU_ADDRESSES_OF(space)                                                     \
+  CUEMU_ADDRESS_OF(space)                                                             \
+  inline void* __cvta_##space##_to_generic(std::size_t address) { return reinterpret_cast<void*>(address); }
+CUEMU_ADDRESS_OF(shared)
+CUEMU_ADDRESSES_OF(global)
+CUEMU_ADDRESSES_OF(local)
+CUEMU_ADDRESSES_OF(constant)
+CUEMU_ADDRESSES_OF(grid_constant)
+#undef CUEMU_ADDRESSES_OF
+#undef CUEMU_ADDRESS_OF
 inline void* __cvta_shared_to_generic(std::size_t address) {
   return address >> 32 != 0 ? reinterpret_cast<void*>(address)
                             : static_cast<void*>(::cuemu::shared_pointer(static_cast<std::uint32_t>(address)));
 }
-inline void* __cvta_global_to_generic(std::size_t address) { return reinterpret_cast<void*>(address); }
+
+// What sm_90_rt.h declares of clusters.
+inline unsigned __isCtaShared(const void* address) { return ::cuemu::is_shared_of_block(address); }
+inline unsigned __isClusterShared(const void* address) { return ::cuemu::is_shared(address); }
+inline unsigned __clusterDimIsSpecified() { return ::cuemu::is_explicit_cluster(); }
+inline dim3 __clusterDim() { return ::cuemu::cluster_place().size; }
+inline dim3 __clusterRelativeBlockIdx() { return ::cuemu::cluster_place().index; }
+inline dim3 __clusterGridDimInClusters() { return ::cuemu::cluster_place().count; }
+inline dim3 __clusterIdx() { return ::cuemu::cluster_place().id; }
+inline unsigned __clusterRelativeBlockRank() { return ::cuemu::cluster_place().rank; }
+inline unsigned __clusterSizeInBlocks() { return ::cuemu::cluster_place().blocks; }
+inline void __cluster_barrier_arrive(CUEMU_LINE) { ::cuemu::arrive_at_cluster_barrier(true, line.number); }
+inline void __cluster_barrier_arrive_relaxed(CUEMU_LINE) { ::cuemu::arrive_at_cluster_barrier(false, line.number); }
+inline void __cluster_barrier_wait(CUEMU_LINE) { ::cuemu::wait_at_cluster_barrier(true, line.number); }
+inline void* __cluster_map_shared_rank(const void* address, unsigned rank, CUEMU_LINE) {
+  char* const own = const_cast<char*>(static_cast<const char*>(address));
+  return ::cuemu::shared_of_rank(own, rank, line.number);
+}
+inline unsigned __cluster_query_shared_rank(const void* address, CUEMU_LINE) {
+  return ::cuemu::rank_of_shared(static_cast<const char*>(address), line.number);
+}
+inline void __threadfence_cluster() { ::cuemu::fence_cluster(true); }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "line.h"
 #include "vector_types.h"
 
 // Real functions, not macros or std:: names, with CUDA's overloads for mixed integers.
@@ -46,11 +47,15 @@ inline unsigned umin(unsigned left, unsigned right) { return left < right ? left
 inline unsigned umax(unsigned left, unsigned right) { return left > right ? left : right; }
 inline long long llmin(long long left, long long right) { return left < right ? left : right; }
 inline long long llmax(long long left, long long right) { return left > right ? left : right; }
+inline unsigned long long ullmin(unsigned long long left, unsigned long long right) { return left < right ? left : right; }
+inline unsigned long long ullmax(unsigned long long left, unsigned long long right) { return left > right ? left : right; }
 
 namespace cuemu {
 double inverse_erf(double x);
 double inverse_erfc(double x);
 double scaled_erfc(double x);
+double bessel_i0(double x);
+double bessel_i1(double x);
 template <typename To, typename From>
 inline To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -125,7 +130,51 @@ inline float norm3df(float x, float y, float z) { return std::hypot(x, y, z); }
 inline float rnorm3df(float x, float y, float z) { return 1.0f / norm3df(x, y, z); }
 inline double norm4d(double x, double y, double z, double w) { return ::hypot(std::hypot(x, y, z), w); }
 inline float norm4df(float x, float y, float z, float w) { return static_cast<float>(norm4d(x, y, z, w)); }
+inline double rnorm3d(double x, double y, double z) { return 1.0 / norm3d(x, y, z); }
+inline double rnorm4d(double x, double y, double z, double w) { return 1.0 / norm4d(x, y, z, w); }
+inline float rnorm4df(float x, float y, float z, float w) { return static_cast<float>(rnorm4d(x, y, z, w)); }
+CUEMU_INLINE double norm(int dimensions, const double* values) {
+  double found = 0.0;
+  for (int i = 0; i < dimensions; ++i) found = ::hypot(found, values[i]);
+  return found;
+}
+CUEMU_INLINE float normf(int dimensions, const float* values) {
+  double found = 0.0;
+  for (int i = 0; i < dimensions; ++i) found = ::hypot(found, static_cast<double>(values[i]));
+  return static_cast<float>(found);
+}
+CUEMU_INLINE double rnorm(int dimensions, const double* values) { return 1.0 / norm(dimensions, values); }
+CUEMU_INLINE float rnormf(int dimensions, const float* values) { return 1.0f / normf(dimensions, values); }
+inline double cyl_bessel_i0(double x) { return ::cuemu::bessel_i0(x); }
+inline float cyl_bessel_i0f(float x) { return static_cast<float>(::cuemu::bessel_i0(x)); }
+inline double cyl_bessel_i1(double x) { return ::cuemu::bessel_i1(x); }
+inline float cyl_bessel_i1f(float x) { return static_cast<float>(::cuemu::bessel_i1(x)); }
 inline float fdividef(float x, float y) { return x / y; }
+inline float fdivide(float x, float y) { return x / y; }
+inline double fdivide(double x, double y) { return x / y; }
+
+// CUDA has these names also for float, unlike the C library.
+#define CUEMU_SINGLE(name) inline float name(float x) { return name##f(x); }
+CUEMU_SINGLE(sinpi)
+CUEMU_SINGLE(cospi)
+CUEMU_SINGLE(exp10)
+CUEMU_SINGLE(rcbrt)
+CUEMU_SINGLE(erfinv)
+CUEMU_SINGLE(erfcinv)
+CUEMU_SINGLE(erfcx)
+CUEMU_SINGLE(normcdf)
+CUEMU_SINGLE(normcdfinv)
+CUEMU_SINGLE(cyl_bessel_i0)
+CUEMU_SINGLE(cyl_bessel_i1)
+CUEMU_SINGLE(j0)
+CUEMU_SINGLE(j1)
+CUEMU_SINGLE(y0)
+CUEMU_SINGLE(y1)
+#undef CUEMU_SINGLE
+inline float jn(int order, float x) { return jnf(order, x); }
+inline float yn(int order, float x) { return ynf(order, x); }
+inline void sincos(float x, float* sine, float* cosine) { ::sincosf(x, sine, cosine); }
+inline void sincospi(float x, float* sine, float* cosine) { sincospif(x, sine, cosine); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
 // The fast intrinsics, with full precision.
@@ -153,6 +202,7 @@ inline float __frsqrt_rn(float x) { return rsqrtf(x); }
   inline float __fmaf_##suffix(float x, float y, float z) {                                                         \
     return ::cuemu::rounded<rounding>([=] { return ::fmaf(x, y, z); });                                             \
   }                                                                                                                 \
+  inline float __fmaf_ieee_##suffix(float x, float y, float z) { return __fmaf_##suffix(x, y, z); }                   \
   inline double __dadd_##suffix(double x, double y) { return ::cuemu::rounded<rounding>([=] { return x + y; }); }   \
   inline double __dsub_##suffix(double x, double y) { return ::cuemu::rounded<rounding>([=] { return x - y; }); }   \
   inline double __dmul_##suffix(double x, double y) { return ::cuemu::rounded<rounding>([=] { return x * y; }); }   \
@@ -253,3 +303,26 @@ inline unsigned __dp4a(unsigned x, unsigned y, unsigned sum) {
   for (int i = 0; i < 4; ++i) sum += (x >> 8 * i & 0xffu) * (y >> 8 * i & 0xffu);
   return sum;
 }
+inline int __dp4a(char4 x, char4 y, int sum) { return sum + x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w; }
+inline unsigned __dp4a(uchar4 x, uchar4 y, unsigned sum) {
+  return sum + static_cast<unsigned>(x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w);
+}
+// The product of two 16-bit values with two of the four bytes of another word.
+#define CUEMU_HALF_PRODUCT(half, first, second, low, high)                                                         \
+  inline int __dp2a_##half(short2 x, char4 y, int sum) { return sum + x.x * y.low + x.y * y.high; }                \
+  inline unsigned __dp2a_##half(ushort2 x, uchar4 y, unsigned sum) {                                               \
+    return sum + static_cast<unsigned>(x.x * y.low) + static_cast<unsigned>(x.y * y.high);                         \
+  }                                                                                                                \
+  inline int __dp2a_##half(int x, int y, int sum) {                                                                \
+    return sum + static_cast<short>(x) * static_cast<signed char>(y >> first) +                                    \
+           static_cast<short>(x >> 16) * static_cast<signed char>(y >> second);                                    \
+  }                                                                                                                \
+  inline unsigned __dp2a_##half(unsigned x, unsigned y, unsigned sum) {                                            \
+    return sum + (x & 0xffffu) * (y >> first & 0xffu) + (x >> 16) * (y >> second & 0xffu);                         \
+  }
+CUEMU_HALF_PRODUCT(lo, 0, 8, x, y)
+CUEMU_HALF_PRODUCT(hi, 16, 24, z, w)
+#undef CUEMU_HALF_PRODUCT
+inline unsigned short __nv_bswap16(unsigned short x) { return __builtin_bswap16(x); }
+inline unsigned __nv_bswap32(unsigned x) { return __builtin_bswap32(x); }
+inline unsigned long long __nv_bswap64(unsigned long long x) { return __builtin_bswap64(x); }

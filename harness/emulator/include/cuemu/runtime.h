@@ -172,6 +172,9 @@ std::uint32_t rank_of_shared(const char* address, int line);
 char* shared_pointer(std::uint32_t address);
 // Whether an address is in the shared memory of the calling thread's block or cluster.
 bool is_shared(const void* address);
+bool is_shared_of_block(const void* address);
+// Whether an address is a local variable of the calling thread.
+bool is_local(const void* address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
 

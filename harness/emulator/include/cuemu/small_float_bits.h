@@ -94,6 +94,18 @@ inline unsigned short narrow_towards(float value) {
   return static_cast<unsigned short>(sign | (shrink ? magnitude - 1 : magnitude + 1));
 }
 
+// Rounds an integer. The 24 leading bits are enough, if the last of them records whether others are set.
+template <typename Format, Rounding rounding, typename Integer>
+inline unsigned short narrow_integer(Integer value) {
+  const bool is_negative = value < 0;
+  std::uint64_t magnitude = static_cast<std::uint64_t>(value);
+  if (is_negative) magnitude = 0 - magnitude;
+  int shift = 0;
+  for (; magnitude >> 24 != 0; ++shift) magnitude = magnitude >> 1 | (magnitude & 1);
+  const float leading = std::ldexp(static_cast<float>(magnitude), shift);
+  return narrow_towards<Format, rounding>(is_negative ? -leading : leading);
+}
+
 template <typename Small>
 Small narrow(float value);  // each 16-bit type has its own
 

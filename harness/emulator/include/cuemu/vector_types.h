@@ -25,6 +25,18 @@ CUEMU_VECTORS(float, float, 4, 8, 16)
 CUEMU_VECTORS(double, double, 8, 16, 16)
 #undef CUEMU_VECTORS
 
+#define CUEMU_FOUR(name, scalar, alignment)                                                        \
+  struct alignas(alignment) name { scalar x, y, z, w; };                                           \
+  constexpr name make_##name(scalar x, scalar y, scalar z, scalar w) { return {x, y, z, w}; }
+#define CUEMU_FOURS(name, scalar) CUEMU_FOUR(name##4_16a, scalar, 16) CUEMU_FOUR(name##4_32a, scalar, 32)
+CUEMU_FOURS(long, long)
+CUEMU_FOURS(ulong, unsigned long)
+CUEMU_FOURS(longlong, long long)
+CUEMU_FOURS(ulonglong, unsigned long long)
+CUEMU_FOURS(double, double)
+#undef CUEMU_FOURS
+#undef CUEMU_FOUR
+
 struct dim3 {
   unsigned int x, y, z;
   constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
