@@ -1,11 +1,13 @@
 """A simulation: which strategy of ``generate`` finds a fast kernel with the fewest answers?
 
     python -m benchmarks.strategies --seeds 200 --candidates 20
+    python -m benchmarks.strategies --seeds 200 --candidates 20 --openevolve
 
 No model is asked and nothing is judged. A simulated model answers each turn with a kernel that does not build, is
 wrong, or is right and has a speed, by the probabilities below. They are assumptions, and differ between four problems
 from easy to hard. An edit approaches the best speed that the kernel's structure allows, and a rewrite draws another
-structure. The strategies are those that ``generate`` runs, with the same budget and the same seeds.
+structure. The strategies are those that ``generate`` runs, with the same budget and the same seeds. With
+``--openevolve`` the search of that package is another row (``benchmarks.openevolve_strategy``).
 
 Prints for each problem and strategy the median and the quartiles of the best speedup over eager (0 if nothing passed)
 and of the number of answers to the first pass (one more than the budget if there was none).
@@ -17,6 +19,7 @@ import argparse
 import math
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from harness.generation.attempts import Attempt, Kind, Outcome, best_of
@@ -108,7 +111,9 @@ def simulated(task: Task, strategy: Strategy, candidates: int, seed: int) -> tup
         certified = {direction: {"calls": 1} for direction in measured}
         record = replace(BLANK, status=status, speedup_interval=measured, certified=certified)
         history.append(
-            Attempt(number, move.kind, move.parent, "simulated", "", Outcome.JUDGED, source="x", records=(record,))
+            Attempt(
+                number, move.kind, move.parent, "simulated", "", Outcome.JUDGED, source=f"{kernel}", records=(record,)
+            )
         )
         if status is Status.PASSED:
             first = min(first, number)
@@ -127,12 +132,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--candidates", type=int, default=20)
+    parser.add_argument("--openevolve", action="store_true", help="also run OpenEvolve's search")
     given = parser.parse_args()
     seeds = range(FIRST_SEED, FIRST_SEED + given.seeds)
     print(f"{'problem':10} {'strategy':10} {'best speedup':>22} {'answers to a pass':>24} {'passed':>8}")
+    made: list[Callable[[int], Strategy]] = [lambda _, one=one: one for one in strategies()]
+    if given.openevolve:
+        from benchmarks.openevolve_strategy import OpenEvolve
+
+        made.append(OpenEvolve)
     for task in TASKS:
-        for strategy in strategies():
-            runs = [simulated(task, strategy, given.candidates, seed) for seed in seeds]
+        for make in made:
+            strategy = make(0)
+            runs = [simulated(task, make(seed), given.candidates, seed) for seed in seeds]
             speeds, firsts = [speed for speed, _ in runs], [float(first) for _, first in runs]
             passed = sum(speed > 0 for speed in speeds) / len(runs)
             print(f"{task.name:10} {strategy.name:10} {quartiles(speeds):>22} {quartiles(firsts):>24} {passed:>7.0%}")
