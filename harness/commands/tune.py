@@ -22,10 +22,10 @@ from harness.project.solutions import find_problem
 from harness.rendering.render_templates import Freshness, Rendering, solution_path
 from harness.rendering.values import written
 from harness.tuning import simulation, simulation_table
-from harness.tuning.results import Trial, read_recorded
+from harness.tuning.results import OBJECTIVES, Trial, read_recorded
 from harness.tuning.run import Order, Progress, run_search
 from harness.tuning.search import Limits, Question
-from harness.tuning.strategies import DEFAULT, STRATEGIES
+from harness.tuning.strategies import DEFAULT, OF_TWO, STRATEGIES
 from harness.tuning.summary import Summary, as_recorded, print_summary
 from harness.tuning.template import Searched, searched
 
@@ -50,6 +50,11 @@ MOST_LISTED = 12
     "--strategy",
     type=click.Choice(STRATEGIES),
     help=f"How to choose settings. [default: {DEFAULT}; on the CPU exhaustive, or random with a limit]",
+)
+@click.option(
+    "--against",
+    type=click.Choice(OBJECTIVES),
+    help="Also search for less error or memory, with --strategy nsga2, and print what is not beaten in both.",
 )
 @click.option(
     "--budget",
@@ -110,6 +115,7 @@ def command(
     assignments: tuple[str, ...],
     counts: bool,
     strategy: str | None,
+    against: str | None,
     budget: int | None,
     minutes: float | None,
     seed: int,
@@ -153,6 +159,8 @@ def command(
     if simulate is not None:
         if template is not None or assignments:
             raise UsageError("--simulate replays a file: leave out the template and -p")
+        if strategy == OF_TWO or against is not None:
+            raise UsageError(f"--simulate replays times alone: leave out --against and --strategy {OF_TWO}")
         return _simulate(simulate, strategy or DEFAULT, budget, range(seed, seed + (seeds or 10)), as_json)
     if template is None:
         raise UsageError("name a template or a problem; `python -m harness list templates` shows them")
@@ -171,10 +179,14 @@ def command(
             raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; leave out one of them")
         device = "cpu"
     on_cpu = guess(several(device, lanes)[0]) == "cpu"
+    if (strategy == OF_TWO) != (against is not None) and strategy is not None:
+        raise UsageError(f"--strategy {OF_TWO} and --against {'|'.join(OBJECTIVES)} belong together")
+    if against is not None and on_cpu:
+        raise UsageError("--against needs a GPU: the emulator measures no speed")
     target = None if name is None else _target(folder, found, name, on_cpu)
     is_limited = budget is not None or minutes is not None
     if strategy is None:
-        strategy = DEFAULT if not on_cpu else "random" if is_limited else "exhaustive"
+        strategy = OF_TWO if against else DEFAULT if not on_cpu else "random" if is_limited else "exhaustive"
     if not on_cpu and not is_limited and strategy != "exhaustive":
         budget = DEFAULT_BUDGET
     problem = find_problem(folder, found.declaration.problem)
@@ -193,6 +205,7 @@ def command(
         lanes=lanes,
         checks=checks,
         forward_only=forward_only,
+        against=against or "",
         timeout_s=timeout if is_set("timeout") else None,
         build_timeout_s=build_timeout if is_set("build_timeout") else None,
     )

@@ -1,4 +1,4 @@
-"""Optuna's samplers as strategies: TPE and CMA-ES."""
+"""Optuna's samplers as strategies: TPE, CMA-ES, and NSGA-II for two objectives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from harness.rendering.values import Value
 from harness.report.extras import imported
 from harness.tuning.pattern import FAILED_FACTOR
 from harness.tuning.space import Point, Space
-from harness.tuning.strategies import RandomSearch
+from harness.tuning.strategies import OF_TWO, RandomSearch
 
+#: Settings of a generation of NSGA-II; a search has some hundred.
+POPULATION = 20
 #: Settings that a sampler may suggest in a row that are not valid, or were asked before.
 MOST_REFUSED = 50
 
@@ -27,7 +29,7 @@ class OptunaSearch:
     Args:
         space: The space.
         seed: Seed of the sampler.
-        name: ``tpe`` or ``cmaes``.
+        name: ``tpe``, ``cmaes`` or ``nsga2``.
 
     Raises:
         UsageError: Optuna, or for ``cmaes`` its package cmaes, is not installed.
@@ -42,14 +44,18 @@ class OptunaSearch:
             raise UsageError(f'{error}, or pip install "kernel-harness[tune]"') from None
         self._optuna.logging.set_verbosity(self._optuna.logging.ERROR)
         samplers = self._optuna.samplers
-        sampler = samplers.TPESampler(seed=seed) if name == "tpe" else samplers.CmaEsSampler(seed=seed)
-        self._study = self._optuna.create_study(sampler=sampler)
+        made = {"tpe": samplers.TPESampler, "cmaes": samplers.CmaEsSampler, OF_TWO: samplers.NSGAIISampler}
+        more = {"population_size": POPULATION} if name == OF_TWO else {}
+        self._objectives = 2 if name == OF_TWO else 1
+        self._study = self._optuna.create_study(
+            sampler=made[name](seed=seed, **more), directions=["minimize"] * self._objectives
+        )
         self._space = space
         self._axes = {name: axis for name, axis in zip(space.names, space.axes, strict=True) if len(axis) > 1}
         self._random = RandomSearch(space, seed)
         self._asked: dict[Point, Any] = {}
         self._seen: set[Point] = set()
-        self._slowest = 1.0
+        self._slowest = self._worst = 1.0
 
     def ask(self) -> Point | None:
         """Returns the sampler's next valid setting that is new, else one at random."""
@@ -67,19 +73,21 @@ class OptunaSearch:
                 return drawn
         return None
 
-    def tell(self, point: Point, cost: float | None) -> None:
-        """Adds a result; a failed setting counts as slower than the slowest one."""
+    def tell(self, point: Point, cost: float | None, other: float | None = None) -> None:
+        """Adds a result; a failed setting counts as slower, and worse, than the worst one."""
         self._seen.add(point)
-        self._slowest = max(self._slowest, cost or 0.0)
-        value = math.log(FAILED_FACTOR * self._slowest if cost is None else cost)
+        self._slowest, self._worst = max(self._slowest, cost or 0.0), max(self._worst, other or 0.0)
+        is_whole = cost is not None and other is not None
+        second = other if is_whole else FAILED_FACTOR * self._worst
+        values = [math.log(FAILED_FACTOR * self._slowest if cost is None else cost), second][: self._objectives]
         trial = self._asked.pop(point, None)
         if trial is not None:
-            self._study.tell(trial, value)
+            self._study.tell(trial, values)
             return
-        values = self._space.settings(point)
-        params = {name: self._coded(name, values[name]) for name in self._axes}
+        settings = self._space.settings(point)
+        params = {name: self._coded(name, settings[name]) for name in self._axes}
         self._study.add_trial(
-            self._optuna.trial.create_trial(params=params, distributions=self._distributions(), value=value)
+            self._optuna.trial.create_trial(params=params, distributions=self._distributions(), values=values)
         )
 
     def _distributions(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class PatternSearch:
         self._fitted = 0
         self._neighbours: dict[Point, list[Point]] = {}
 
-    def tell(self, point: Point, cost: float | None) -> None:
+    def tell(self, point: Point, cost: float | None, other: float | None = None) -> None:
         """Adds a result."""
         self._seen[point] = None
         self._costs[point] = cost

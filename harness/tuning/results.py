@@ -18,6 +18,8 @@ from harness.system.text import one_line
 
 #: The status of a setting whose template could not be rendered.
 NOT_RENDERED = "NOT_RENDERED"
+#: What a search can hold against time.
+OBJECTIVES = ("error", "memory")
 #: The objective's direction: with gradients if the harness judged them.
 DIRECTIONS = ("forward_backward", "forward")
 MOST_BYTES = 1 << 30
@@ -34,6 +36,8 @@ class Trial:
         cost: Time as a share of eager's, the geometric mean over the cases; None if the setting
             failed or was not timed.
         time_ms: Median time in milliseconds; None without one, or with several cases.
+        error: The largest error of a tensor over its budget; None if the setting failed.
+        peak_bytes: The most device memory that a call held, in bytes; None if that is not known.
         records: Names of the records.
         message: Why it failed, or passed without a time; else empty.
         is_stored: Whether the store had all of its records before the search began.
@@ -46,6 +50,12 @@ class Trial:
     records: tuple[str, ...] = ()
     message: str = ""
     is_stored: bool = False
+    error: float | None = None
+    peak_bytes: int | None = None
+
+    def objective(self, name: str) -> float | None:
+        """Returns the value of an objective beside time, ``error`` or ``memory``; None if it is not known."""
+        return self.error if name == "error" else self.peak_bytes
 
     @property
     def has_passed(self) -> bool:
@@ -72,7 +82,19 @@ def trial_of(settings: Mapping[str, Value], records: Sequence[EvaluationRecord],
     cost = statistics.geometric_mean(known) if known and len(known) == len(costs) else None
     time_ms = _time_ms(records[0]) if len(records) == 1 else None
     why = "" if cost is not None else _why_untimed(records)
-    return Trial(settings, str(Status.PASSED), cost, time_ms, names, why, is_stored=is_stored)
+    shares = [report.share for record in records for report in (*record.outputs, *record.gradients)]
+    peaks = [peaks["candidate"] for record in records for peaks in record.peak_bytes.values() if "candidate" in peaks]
+    return Trial(
+        settings,
+        str(Status.PASSED),
+        cost,
+        time_ms,
+        names,
+        why,
+        is_stored=is_stored,
+        error=max((share for share in shares if share is not None), default=None),
+        peak_bytes=max(peaks, default=None),
+    )
 
 
 def _why_untimed(records: Sequence[EvaluationRecord]) -> str:
@@ -134,7 +156,8 @@ class Recorded:
             "trials": [
                 {
                     "settings": dict(one.settings), "status": one.status, "cost": one.cost, "time_ms": one.time_ms,
-                    "records": list(one.records), "message": one.message,
+                    "error": one.error, "peak_bytes": one.peak_bytes, "records": list(one.records),
+                    "message": one.message,
                 }
                 for one in self.trials
             ],

@@ -45,6 +45,7 @@ class Order:
         lanes: Number of settings that the CPU judges in parallel.
         checks: Whether the emulator checks every access.
         forward_only: Whether to judge outputs only.
+        against: The objective beside time, of ``results.OBJECTIVES``; empty for none.
         timeout_s: Timeout in seconds for a run; None for the usual one.
         build_timeout_s: Timeout in seconds for builds; None for the usual one.
     """
@@ -59,6 +60,7 @@ class Order:
     lanes: int = 1
     checks: bool = False
     forward_only: bool = False
+    against: str = ""
     timeout_s: float | None = None
     build_timeout_s: float | None = None
 
@@ -126,6 +128,7 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
             starts=[*searched.first_points(), *known.older],
             known=known.answered,
             trials=SHORT_TRIALS if is_timed else None,  # on the CPU every run is in full
+            against=order.against,
         )
         search.run(evaluator, order.question, add, _ahead(order))
         progress.is_out_of_time, progress.same = search.is_out_of_time, search.same

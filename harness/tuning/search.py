@@ -82,6 +82,7 @@ class Search:
         limits: When to end.
         began_at: When the search began, as ``created_at`` of a record has it.
         trials: Trials that a setting gets; None for the usual number.
+        against: The objective beside time, of ``results.OBJECTIVES``; empty for none.
 
     Attributes:
         trials: The results so far, in the order in which they were finished.
@@ -101,7 +102,9 @@ class Search:
         starts: Sequence[Point] = (),
         known: Sequence[Point] = (),
         trials: int | None = None,
+        against: str = "",
     ):
+        self._against = against
         self._searched = searched
         self._strategy = strategy
         self._starts = deque(point for point in dict.fromkeys(starts) if point in searched.space)
@@ -170,7 +173,7 @@ class Search:
                 continue
             self.same += 1
             if owner in self._by_point:
-                self._strategy.tell(point, self._by_point[owner].cost)
+                self._tell(point, self._by_point[owner])
             else:
                 self._sharing.setdefault(owner, []).append(point)
 
@@ -201,5 +204,8 @@ class Search:
         self.trials.append(trial)
         self._by_point[point] = trial
         for one in (point, *self._sharing.pop(point, ())):
-            self._strategy.tell(one, trial.cost)
+            self._tell(one, trial)
         return trial
+
+    def _tell(self, point: Point, trial: Trial) -> None:
+        self._strategy.tell(point, trial.cost, trial.objective(self._against) if self._against else None)

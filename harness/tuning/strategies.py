@@ -19,12 +19,14 @@ class Strategy(Protocol):
     def ask(self) -> Point | None:
         """Returns a setting that was neither asked nor told before; None if there is none left."""
 
-    def tell(self, point: Point, cost: float | None) -> None:
+    def tell(self, point: Point, cost: float | None, other: float | None = None) -> None:
         """Reports a result.
 
         Args:
             point: A setting, which this strategy need not have asked for.
             cost: Its cost, where less is better; None if the setting failed or has no time.
+            other: Its other objective, where less is better; only a strategy of two objectives looks
+                at it.
         """
 
 
@@ -71,7 +73,7 @@ class Exhaustive:
                 return point
         return None
 
-    def tell(self, point: Point, cost: float | None) -> None:
+    def tell(self, point: Point, cost: float | None, other: float | None = None) -> None:
         """Notes that the setting needs no measurement."""
         self._seen.add(point)
 
@@ -91,13 +93,15 @@ class RandomSearch:
                 return point
         return None
 
-    def tell(self, point: Point, cost: float | None) -> None:
+    def tell(self, point: Point, cost: float | None, other: float | None = None) -> None:
         """Notes that the setting needs no measurement."""
         self._seen.add(point)
 
 
 DEFAULT = "pattern"
-STRATEGIES = (DEFAULT, "random", "exhaustive", "tpe", "cmaes")
+#: The strategy of two objectives.
+OF_TWO = "nsga2"
+STRATEGIES = (DEFAULT, "random", "exhaustive", "tpe", "cmaes", OF_TWO)
 #: Those that learn nothing from results.
 UNLEARNED = ("random", "exhaustive")
 
@@ -117,7 +121,7 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
             return RandomSearch(space, seed)
         case "exhaustive":
             return Exhaustive(space, seed)
-        case "tpe" | "cmaes":
+        case "tpe" | "cmaes" | "nsga2":
             from harness.tuning.optuna_search import OptunaSearch
 
             return OptunaSearch(space, seed, name)

@@ -47,6 +47,16 @@ class Summary:
         kept = [one for one in timed if tuple(one.settings.values()) not in refuted]
         return sorted(kept, key=lambda one: one.cost or 0.0)
 
+    def front(self) -> list[Trial]:
+        """Returns the settings that no other one beats in both objectives, fastest first; none for one objective."""
+        found: list[Trial] = []
+        name = self.order.against
+        for one in self.fastest() if name else ():
+            value = one.objective(name)
+            if value is not None and (not found or value < (found[-1].objective(name) or 0.0)):
+                found.append(one)
+        return found
+
     def improvements(self) -> list[tuple[int, Trial]]:
         """Returns each setting that was the fastest so far, with the number of settings judged by then."""
         found: list[tuple[int, Trial]] = []
@@ -83,6 +93,7 @@ def as_recorded(summary: Summary) -> Recorded:
             {**asdict(one), "effects": [{"value": value, "ratio": ratio} for value, ratio in one.effects.items()]}
             for one in summary.influences()
         ],
+        "front": [dict(one.settings) for one in summary.front()],
         "finals": None if progress.decision is None else _decision_object(searched, progress.decision),
     }  # fmt: skip
     return Recorded(
@@ -143,6 +154,16 @@ def _tables(summary: Summary) -> Iterator[Table]:
         for one in fastest[:MOST_ROWS]:
             time_ms = "-" if one.time_ms is None else f"{one.time_ms:.4g}"
             _row(table, summary.searched.label(one.settings), time_ms, f"{one.cost:.4f}", one.records[0])
+        yield table
+    front = summary.front()
+    if front:
+        against = summary.order.against
+        table = _table(
+            "not beaten in both", ">of eager's time", ">error" if against == "error" else ">peak GiB", "record"
+        )
+        for one in front:
+            value = (one.objective(against) or 0.0) / (1 if against == "error" else 2**30)
+            _row(table, summary.searched.label(one.settings), f"{one.cost:.4f}", f"{value:.3g}", one.records[0])
         yield table
     failed = [one for one in summary.progress.trials if not one.has_passed]
     if failed:

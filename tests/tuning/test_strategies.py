@@ -15,7 +15,7 @@ from harness.tuning.simulation import median_evaluations, replays
 from harness.tuning.space import Point, Space, listed_space
 from harness.tuning.strategies import STRATEGIES, Deck, make_strategy
 
-OPTUNA = {"tpe": "optuna", "cmaes": "cmaes"}
+OPTUNA = {"tpe": "optuna", "cmaes": "cmaes", "nsga2": "optuna"}
 
 
 def chosen(name: str, space: Space, seed: int = 0) -> object:
@@ -146,3 +146,18 @@ def test_the_default_strategy_arrives_within_a_tenth_of_the_made_space() -> None
     assert all(one.lead is not None and 1 <= one.lead < 1.03 for one in found)
     by_chance = replays(recorded, "random", size // 10, range(4))
     assert (median_evaluations(found) or math.inf) < (median_evaluations(by_chance) or math.inf)
+
+
+def test_two_objectives_give_settings_between_the_two_best_ones() -> None:
+    """The first objective falls along an axis of 200 values, and the second one rises; another axis costs both."""
+    space = listed_space(["along", "beside"], [(along, beside) for along in range(200) for beside in range(10)])
+    strategy = chosen("nsga2", space)
+    told: list[tuple[int, int]] = []
+    for _ in range(200):
+        point = strategy.ask()  # type: ignore[attr-defined]
+        along, beside = point
+        told.append(point)
+        strategy.tell(point, 1.0 + along + 50 * beside, 200.0 - along + 50 * beside)  # type: ignore[attr-defined]
+    late = told[100:]
+    assert sum(beside == 0 for _, beside in late) > len(late) / 4  # by chance a tenth
+    assert max(along for along, beside in late if beside == 0) - min(along for along, beside in late if not beside) > 50

@@ -189,6 +189,7 @@ def test_the_space_is_counted_without_judging(harness: Harness, make_project: Ca
         (("--simulate", "none.json"), "cannot read none.json"),
         (("--simulate", "templates/tanh/params.toml"), "is not JSON"),
         (("tanh", "--simulate", "none.json"), "leave out the template"),
+        (("--simulate", "none.json", "--strategy", "nsga2"), "replays times alone"),
     ],
 )
 def test_wrong_input_ends_with_2_and_the_reason(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.commands.tune import command
+from harness.errors import UsageError
 from harness.evaluator import Answer, Entry
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.rendering.stamp import parse_stamp
@@ -45,7 +47,9 @@ class FakeEvaluator:
             time_ms = FakeEvaluator.time_ms(dict(stamp.parameters))
             is_short = entry.trials is not None
             passes = stamp.parameters["kind"] == "right" and (time_ms is not None or is_short)
-            yield Answer(entry, (record(str(entry.name), time_ms or 0.5, passes),))
+            made = record(str(entry.name), time_ms or 0.5, passes)
+            peaks = {"forward": {"candidate": 100 * 2**20 // int(str(stamp.parameters["width"])), "eager": 2**20}}
+            yield Answer(entry, (replace(made, peak_bytes=peaks),))
 
 
 def record(name: str, time_ms: float, passes: bool) -> EvaluationRecord:
@@ -124,3 +128,34 @@ def test_settings_that_pass_without_a_time_say_why(tune: Callable[..., Any]) -> 
     ran = tune(lambda _: -1.0, "-p", "kind=right", "--budget", "2")
     assert "2 settings passed without a time: speed was not measured: no memory" in ran.stdout
     assert ran.return_value == 1
+
+
+def test_settings_that_nothing_beats_in_time_and_memory_are_told(tune: Callable[..., Any]) -> None:
+    pytest.importorskip("optuna")
+    ran = tune(lambda setting: 0.5 + setting["width"] / 16, "--against", "memory", "-p", "kind=right", "--json")
+    told = json.loads(ran.stdout)
+    assert told["strategy"] == "nsga2"
+    widths = [one["width"] for one in told["front"]]
+    assert widths == sorted(set(widths))
+    assert len(widths) > 1
+    assert {one["peak_bytes"] for one in told["trials"]} == {
+        100 * 2**20 // one["settings"]["width"] for one in told["trials"]
+    }
+    ran = tune(lambda setting: 0.5 + setting["width"] / 16, "--against", "memory", "-p", "kind=right")
+    assert "not beaten in both" in ran.stdout
+    assert "peak GiB" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--strategy", "nsga2"), "belong together"),
+        (("--strategy", "random", "--against", "error"), "belong together"),
+        (("--against", "error", "--device", "cpu"), "--against needs a GPU"),
+    ],
+)
+def test_a_second_objective_has_its_strategy_and_a_gpu(
+    tune: Callable[..., Any], options: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        tune(lambda _: 1.0, *options)
