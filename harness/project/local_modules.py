@@ -1,8 +1,10 @@
 """Finds the modules of the user's own that a problem imports: those in folders of ``PYTHONPATH`` and the like.
 
 Installed packages do not count, nor does the harness. The modules are found by the text of the imports, and nothing
-of them runs.
+of them runs. ``os.path`` says no where ``pathlib`` raises: at a folder that cannot be read, or a name that is too long.
 """
+
+# ruff: noqa: PTH112, PTH113
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import hashlib
 import os
 import sys
 import sysconfig
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -37,10 +40,14 @@ def digest(tree: ast.Module, source: str) -> str:
 
 def forget(tree: ast.Module) -> None:
     """Takes the user's own modules that a problem imports out of ``sys.modules``, so that they are read again."""
-    paths = {str(path) for path, _ in _modules(tree)}
-    for name, module in list(sys.modules.items()):
-        if paths and getattr(module, "__file__", None) in paths:
+    paths = {os.path.realpath(path) for path, _ in _modules(tree)}
+    for name, module in list(sys.modules.items()) if paths else ():
+        file = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
+        if isinstance(file, str) and os.path.realpath(file) in paths:
             del sys.modules[name]
+            parent, _, own = name.rpartition(".")
+            if vars(sys.modules.get(parent, module)).get(own) is module:
+                delattr(sys.modules[parent], own)
 
 
 def _modules(tree: ast.Module) -> Iterator[tuple[Path, bytes]]:
@@ -67,7 +74,7 @@ def _folders() -> list[Path]:
     """Returns the folders of modules that are neither installed nor the harness's."""
     installed = [Path(sysconfig.get_path(name)).resolve() for name in _INSTALLED]
     own = package.FOLDER.parent.resolve()
-    folders = [Path(entry).resolve() for entry in dict.fromkeys(sys.path) if entry and os.path.isdir(entry)]  # noqa: PTH112
+    folders = [Path(entry).resolve() for entry in dict.fromkeys(sys.path) if entry and os.path.isdir(entry)]
     return [one for one in folders if one != own and not any(one.is_relative_to(other) for other in installed)]
 
 
@@ -97,9 +104,9 @@ def _imported(tree: ast.Module, folders: Sequence[Path], path: Path | None = Non
 def _files(folders: Sequence[Path], parts: Sequence[str]) -> Iterator[Path]:
     """Yields the files that importing ``a.b.c`` reads; the last part may be a name in a module."""
     for folder in folders:
-        if not ((folder / parts[0]).is_dir() or (folder / f"{parts[0]}.py").is_file()):
+        if not (os.path.isdir(folder / parts[0]) or os.path.isfile(folder / f"{parts[0]}.py")):
             continue
         for end in range(1, len(parts) + 1):
             place = folder.joinpath(*parts[:end])
-            yield from (file for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file())
+            yield from (file for file in (place / "__init__.py", Path(f"{place}.py")) if os.path.isfile(file))
         return

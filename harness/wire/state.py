@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -47,6 +47,25 @@ def set_modes(model: torch.nn.Module, modes: Mapping[str, bool]) -> None:
     for name, module in model.named_modules():  # parents come before their children
         if name in modes:
             module.train(modes[name])
+
+
+@contextlib.contextmanager
+def modes_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Gives all modules their modes, training or evaluation, back at the end of a block."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def switch_and_return(model: torch.nn.Module) -> None:
+    """Brings a model into the other mode, training or evaluation, and back, as between epochs."""
+    with modes_kept(model):
+        mode = model.training
+        model.train(not mode)
+        model.train(mode)
 
 
 def fill_value(tensor: torch.Tensor) -> float | None:

@@ -13,6 +13,7 @@ from torch.utils.dlpack import from_dlpack
 
 from harness.wire.arena import order_of
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, Forward
+from harness.wire.state import modes_kept
 from harness.wire.structure import tensors_of
 from harness.wire.variations import MOST_COPIED, can_reorder, longest_axis, reversed_input
 from harness.worker.limits import release_reserve
@@ -99,7 +100,7 @@ def _called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], i
     """Sets up the modes of a call and yields its arguments."""
     ways = command.ways
     with (
-        _modes_kept(model),
+        modes_kept(model),
         torch.inference_mode() if INFERENCE in ways and is_copy else torch.set_grad_enabled(command.differentiate),
     ):
         if LARGER_BATCH in ways:
@@ -108,25 +109,6 @@ def _called_as(command: Forward, model: torch.nn.Module, arguments: list[Any], i
         if EVALUATION in ways and not is_copy:  # a copy is in that mode since it was made
             model.eval()
         yield arguments
-
-
-@contextlib.contextmanager
-def _modes_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Gives all modules their modes, training or evaluation, back at the end of a block."""
-    modes = {module: module.training for module in model.modules()}
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def switch_and_return(model: torch.nn.Module) -> None:
-    """Brings a model into the other mode, training or evaluation, and back, as between epochs."""
-    with _modes_kept(model):
-        mode = model.training
-        model.train(not mode)
-        model.train(mode)
 
 
 def check_apart(model: torch.nn.Module, copied: torch.nn.Module) -> None:

@@ -21,6 +21,7 @@ from harness.wire.commands import (
     Slot,
     TimeCalls,
 )
+from harness.wire.state import switch_and_return
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
@@ -36,7 +37,6 @@ from harness.worker.calling import (
     kept,
     partly_changed,
     reversed_in_place,
-    switch_and_return,
 )
 from harness.worker.construction import generators
 from harness.worker.results import copied, store
@@ -119,6 +119,9 @@ class Instance:
         self._seed = self._command.order_seed ^ (self._command.calls - 1 - call)
         changes_inputs = self._command.calls > 2 and call < 2
         self.set_state(with_parameters=call == 0 or changes_inputs)
+        if EVALUATION in self._command.ways and self._called is not self.model:
+            with contextlib.suppress(Exception):  # runs hooks of its own, which a loaded state would run
+                self._called.load_state_dict(self._called.state_dict())
         if not changes_inputs:
             yield
             return

@@ -55,6 +55,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         ("from own_ops import act", "lib/own_ops.py"),
         ("import own_ops\nact = own_ops.act", "lib/own_ops.py"),
         ("from own_package.inner import act", "lib/own_package/inner.py"),
+        ("from own_folder import inner\nact = inner.act", "lib/own_folder/inner.py"),
         ("from own_package.outer import act", "lib/own_package/inner.py"),
         ("from own_package import act", "lib/own_package/inner.py"),
         ("from own_package import inner\nact = inner.act", "lib/own_package/inner.py"),
@@ -92,3 +93,28 @@ def test_installed_modules_and_the_harness_do_not_count(write: Write) -> None:
     assert "harness.errors" in sys.modules
     load(problem, {})
     assert "harness.errors" in sys.modules
+
+
+def test_a_folder_behind_a_link_counts(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "lib")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "link"), *sys.path[1:]])
+    path = write("problem.py", PROBLEM.format(imports="from own_ops import act"))
+    found = []
+    for factor in (2, 3):
+        write("lib/own_ops.py", f"def act(x): return x * {factor}\n")
+        module = load(read_problem(path), {})
+        found.append(float(module.model()(module.get_inputs()[0] * 0 + 1)[0]))
+    assert found == [2, 3]
+
+
+def test_an_import_that_no_file_can_have_and_a_module_that_raises_are_passed_over(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Strange:
+        def __getattr__(self, name: str) -> object:
+            raise ValueError(name)
+
+    monkeypatch.setitem(sys.modules, "own_strange", Strange())  # type: ignore[arg-type]
+    write("lib/own_ops.py", "def act(x): return x\n")
+    imports = f"from own_ops import act\ntry:\n    import {'a' * 300}\nexcept (ImportError, OSError):\n    pass"
+    load(read_problem(write("problem.py", PROBLEM.format(imports=imports))), {})

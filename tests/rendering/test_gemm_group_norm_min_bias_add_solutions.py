@@ -161,9 +161,10 @@ class ModelNew(nn.Module):
         freeze(self, frozen)
 
     def forward(self, x):
-        if not self.probed:
+        all_differ = torch.is_grad_enabled() and all(one.requires_grad for one in self.layers.parameters())
+        if all_differ and not self.probed:
             probe(self.layers, x)
-        self.probed = True
+            self.probed = True
         return self.view(self.layers, x)
 """
 

@@ -157,6 +157,11 @@ def draw(
                 f"{problem.path}: the parameter {name} is complex, but the harness judges real parameters alone: keep "
                 "its real and imaginary parts in a real one, and call torch.view_as_complex in forward"
             )
+        if name := next((name for name, one in model.named_parameters() if _has_hook(one)), None):
+            raise ProblemError(
+                f"{problem.path}: the parameter {name} has a hook, which a copy of Model loses, and the harness "
+                "evaluates copies: change the gradient in an autograd.Function, or with a hook of a module"
+            )
         if name := attribute_of(model, (torch.Generator, random.Random)):
             raise ProblemError(
                 f"{problem.path}: Model keeps a random generator in self.{name}, whose state no candidate can follow; "
@@ -176,6 +181,11 @@ def draw(
             _redraw_fixed_parameters(model, fixed)
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
+
+
+def _has_hook(parameter: torch.nn.Parameter) -> bool:
+    """Return whether ``register_hook`` or ``register_post_accumulate_grad_hook`` was called."""
+    return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
 def _constructed_on(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> Any:

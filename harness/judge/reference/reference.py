@@ -15,7 +15,6 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -186,22 +185,6 @@ class Reference:
                 f"in training mode?): {REMEDY}"
             )
         self.is_random = True
-
-    def is_same_in_eval(self, draw: Draw, seed: int, graph: Graph) -> bool:
-        """Return whether the model gives the same bits in evaluation mode.
-
-        Args:
-            draw: A draw.
-            seed: Seed of the random numbers that the forward draws.
-            graph: An eager evaluation under both.
-        """
-        try:
-            evaluating = replace(draw, model=copied(draw.model, None).eval())
-            other = self.run(evaluating, seed, None, None, differentiate=False)
-        except (ProblemError, torch.OutOfMemoryError):
-            return False
-        mine, theirs = ([*one.outputs, *one.buffers.values()] for one in (graph, other))
-        return len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))
 
     def _random_numbers(self, draw: Draw, seed: int) -> list[Drawn]:
         """Return what an eager forward draws under a seed.

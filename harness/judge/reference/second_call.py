@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from harness.errors import ProblemError
@@ -31,9 +33,9 @@ def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: 
     Raises:
         ProblemError: A second call has other results, or no backward of its own.
     """
-    before, after = tensors_aside(draw.model), tensors_aside(graph.model)
+    before, after = _kept(draw.model), _kept(graph.model)
     changed = [name for name, one in after.items() if name not in before or not _is_same(one, before[name])]
-    if not changed or reference.changes:
+    if not changed:
         return
     kept = f"{problem.path}: Model keeps self.{changed[0]} from one forward to the next, and a second call"
     remedy = (
@@ -41,6 +43,10 @@ def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: 
         "what is kept. --forward-only needs no backward"
     )
     _differentiate(graph)
+    with torch.no_grad():  # as before each call of a candidate
+        for buffer, first in zip(graph.model.buffers(), draw.model.buffers(), strict=True):
+            if buffer.shape == first.shape:
+                buffer.copy_(first)
     again = reference.run(draw, seed, None, None, model=graph.model)
     for mine, theirs in zip(graph.outputs, again.outputs, strict=True):
         size = float(mine.detach().abs().to(torch.float64).max()) if mine.numel() else 0.0
@@ -60,6 +66,18 @@ def _differentiate(graph: Graph) -> None:
         torch.autograd.grad(outputs, list(graph.leaves.values()), ones, allow_unused=True)
 
 
-def _is_same(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+def _kept(model: torch.nn.Module) -> dict[str, Any]:
+    """Return what a model can keep from one forward to the next, but its buffers, by name."""
+    found: dict[str, Any] = {**dict(model.named_parameters()), **tensors_aside(model)}
+    for path, module in model.named_modules():
+        plain = {name: value for name, value in vars(module).items() if isinstance(value, bool | int | float | str)}
+        found |= {f"{path}.{name}".strip("."): value for name, value in plain.items()}
+    return found
+
+
+def _is_same(one: Any, before: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(before, torch.Tensor):
+        return bool(one == before)
+    tensor = one
     same_form = (tensor.shape, tensor.dtype, tensor.requires_grad) == (before.shape, before.dtype, before.requires_grad)
     return same_form and torch.equal(tensor, before)

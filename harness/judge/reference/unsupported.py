@@ -9,11 +9,13 @@ from dataclasses import replace
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, constant
 from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
-from harness.wire.commands import EVALUATION, INFERENCE
+from harness.wire.commands import EVALUATION, INFERENCE, RETURNED
+from harness.wire.state import switch_and_return
 from harness.wire.variations import reversed_input, with_gaps
 
 #: The most by which a factor of the cotangent may change a gradient's L2 norm, relative to it and as a
@@ -36,14 +38,41 @@ def unsupported(reference: Reference, draw: Draw, seed: int, graph: Graph, leave
         leaves: The leaves that the reference differentiates.
     """
     found = set()
-    if not reference.is_same_in_eval(draw, seed, graph):
-        found.add(EVALUATION)
+    for way, change in ((EVALUATION, torch.nn.Module.eval), (RETURNED, switch_and_return)):
+        if not _is_same_behind(reference, draw, seed, graph, change):
+            found.add(way)
     if not _runs(lambda: _infer(reference, draw, seed)):
         found.add(INFERENCE)
     # On a GPU an index beyond its bounds would end the judge.
     if graph.outputs[0].device.type == "cpu" and not _runs(lambda: _reorder(reference, draw, seed)):
         found.add(REORDERED)
     return frozenset(found | _of_backward(graph, leaves)) if leaves else frozenset(found)
+
+
+def _is_same_behind(
+    reference: Reference, draw: Draw, seed: int, graph: Graph, change: Callable[[torch.nn.Module], object]
+) -> bool:
+    """Return whether the model gives the same bits behind a change of its mode.
+
+    Its parameters are written behind the change, as those of a candidate are.
+    """
+    try:
+        model = copied(draw.model, None)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        try:
+            change(model)
+        except Exception:  # of a method of the problem's own
+            return False
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), draw.model.parameters(), strict=True):
+                parameter.copy_(value)
+        other = reference.run(replace(draw, model=model), seed, None, None, differentiate=False)
+    except (ProblemError, torch.OutOfMemoryError):
+        return False
+    mine, theirs = ([*one.outputs, *one.buffers.values()] for one in (graph, other))
+    return len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))
 
 
 def _infer(reference: Reference, draw: Draw, seed: int) -> None:

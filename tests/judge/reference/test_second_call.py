@@ -20,6 +20,9 @@ class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(9, 9)
         self.state = torch.zeros(5, 9)
+        self.norm = nn.BatchNorm1d(9)
+        self.teacher = nn.Parameter(torch.randn(9), requires_grad=False)
+        self.step = 0
 
     def forward(self, x):
         {forward}
@@ -50,3 +53,41 @@ def test_a_state_that_a_second_call_depends_on_is_refused(forward: str, words: s
 def test_a_tensor_that_is_only_kept_is_fine(tmp_path: Path, home: Path) -> None:
     problem = PROBLEM.format(forward="self.state = torch.tanh(self.linear(x)); return self.state * 2")
     assert judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"),
+    [
+        ("self.step += 1; return self.linear(x) / self.step", "step"),
+        ("y = self.norm(self.linear(x)) + self.state; self.state = y.detach(); return y", "state"),
+        ("y = self.linear(x) * self.teacher; self.teacher.data.lerp_(y.detach().mean(0), 0.5); return y", "teacher"),
+    ],
+)
+def test_numbers_and_parameters_that_a_second_call_depends_on_are_refused(
+    forward: str, name: str, tmp_path: Path, home: Path
+) -> None:
+    problem = PROBLEM.format(forward=forward)
+    with pytest.raises(ProblemError, match=f"keeps self.{name} from one forward to the next.* has other results"):
+        judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "self.step += 1; return self.linear(x)",
+        "y = self.norm(self.linear(x)); self.state = y.detach(); return y",
+        "self.teacher.data.div_(self.teacher.data.norm()); return self.linear(x) * self.teacher",
+    ],
+)
+def test_what_is_kept_and_changes_no_result_is_fine(forward: str, tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(forward=forward)
+    record = judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+    assert record.status is Status.PASSED, record.message
+
+
+def test_a_hook_of_a_parameter_is_refused(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(forward="return self.linear(x)").replace(
+        "self.step = 0", "self.step = 0; self.linear.weight.register_hook(lambda grad: grad * 0.5)"
+    )
+    with pytest.raises(ProblemError, match=r"linear\.weight has a hook"):
+        judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)

@@ -198,6 +198,37 @@ def test_a_weight_folded_before_it_is_loaded_fails(judged: Judged) -> None:
     assert "evaluation mode" in record.message
 
 
+def test_a_model_that_folds_for_evaluation_is_copied_as_it_is(problem: Path, judged: Judged) -> None:
+    folding = """
+    folded = None
+
+    def train(self, mode=True):
+        self.folded = self.folded if mode else self.weight.detach().clone()
+        return super().train(mode)
+
+    def forward(self, x):
+        return x @ (self.weight if self.folded is None else self.folded + 0 * self.weight).t()
+"""
+    text = PROBLEM.replace("\n    def forward(self, x):\n        return x @ self.weight.t()\n", folding)
+    problem.write_text(text)
+    record = judged(text.replace("class Model(", "class ModelNew("))
+    assert record.status is Status.PASSED, record.message
+
+
+def test_a_weight_folded_again_when_it_is_loaded_passes(judged: Judged) -> None:
+    folded = "None if mode else self.weight.detach().t().contiguous()"
+    loading = FOLDED_IN_EVAL.replace(
+        "    def forward",
+        "    def load_state_dict(self, state, *args, **options):\n"
+        "        result = super().load_state_dict(state, *args, **options)\n"
+        "        self.train(self.training)\n"
+        "        return result\n\n"
+        "    def forward",
+    )
+    record = judged(loading, FOLDED=folded)
+    assert record.status is Status.PASSED, record.message
+
+
 @pytest.mark.parametrize(
     ("step", "status"),
     [

@@ -177,14 +177,14 @@ inline void sincos(float x, float* sine, float* cosine) { ::sincosf(x, sine, cos
 inline void sincospi(float x, float* sine, float* cosine) { sincospif(x, sine, cosine); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
-// The fast intrinsics, with full precision.
+// The fast intrinsics, with full precision; but the power of a negative base is no number, as by its definition.
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __expf(float x) { return ::expf(x); }
 inline float __exp10f(float x) { return static_cast<float>(::pow(10.0, x)); }
 inline float __logf(float x) { return ::logf(x); }
 inline float __log2f(float x) { return ::log2f(x); }
 inline float __log10f(float x) { return ::log10f(x); }
-inline float __powf(float x, float y) { return ::powf(x, y); }
+inline float __powf(float x, float y) { return x < 0.0f ? __builtin_nanf("") : ::powf(x, y); }
 inline float __sinf(float x) { return ::sinf(x); }
 inline float __cosf(float x) { return ::cosf(x); }
 inline float __tanf(float x) { return ::tanf(x); }
