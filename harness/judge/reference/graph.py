@@ -11,6 +11,9 @@ from harness.errors import ProblemError
 from harness.judge.reference.torch_settings import ExactConvolutions
 from harness.wire.replies import OutputPart
 
+#: What torch says if a saved tensor has another version.
+_CHANGED_IN_PLACE = "modified by an inplace operation"
+
 
 @dataclass
 class Graph:
@@ -37,7 +40,11 @@ class Graph:
     convolutions: ExactConvolutions | None = None
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
-        """Return gradients by leaf under these cotangents; None for a leaf without influence."""
+        """Return gradients by leaf under these cotangents; None for a leaf without influence.
+
+        Raises:
+            ProblemError: The forward has changed in place what its backward needs.
+        """
         pairs = [
             (output, cotangent.to(output.dtype))
             for output, cotangent in zip(self.outputs, cotangents, strict=True)
@@ -53,7 +60,15 @@ class Graph:
                 allow_unused=True,
             )
 
-        results = differentiate() if self.convolutions is None else self.convolutions.call(differentiate)
+        try:
+            results = differentiate() if self.convolutions is None else self.convolutions.call(differentiate)
+        except RuntimeError as error:
+            if _CHANGED_IN_PLACE not in str(error):
+                raise
+            raise ProblemError(
+                "the backward of Model fails, as torch says: forward changes in place what backward needs (such as "
+                f"`y += x` behind relu); write `y = y + x`, or judge outputs alone with --forward-only: {error}"
+            ) from error
         gradients: dict[str, torch.Tensor | None] = dict(zip(self.leaves, results, strict=True))
         for name, gradient in gradients.items():
             if gradient is not None and gradient.layout is not torch.strided:

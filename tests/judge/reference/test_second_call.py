@@ -91,3 +91,9 @@ def test_a_hook_of_a_parameter_is_refused(tmp_path: Path, home: Path) -> None:
     )
     with pytest.raises(ProblemError, match=r"linear\.weight has a hook"):
         judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+
+
+def test_a_forward_that_spoils_its_own_backward_is_refused(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(forward="y = torch.relu(self.linear(x)); y += x; return y")
+    with pytest.raises(ProblemError, match="write `y = y \\+ x`, or judge outputs alone with --forward-only"):
+        judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
