@@ -1,7 +1,7 @@
-"""What a CUDA build of torch has beside tensors and streams, as the emulated device shows it to a solution.
+"""Makes torch look built for CUDA to a solution on the emulated device.
 
-Its version, its toolkit, its libraries and its allocator. What makes no sense without a GPU raises
-``Unsupported``, which names it.
+The module replaces what only a CUDA build has beside tensors and streams: the version, the toolkit,
+the libraries and the allocator. What makes no sense without a GPU raises ``Unsupported``, which names it.
 """
 
 from __future__ import annotations

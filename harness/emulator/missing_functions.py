@@ -1,4 +1,7 @@
-"""What CUDA's own headers declare and the emulator lacks: a source that uses it is refused, and not wrong."""
+"""Recognises functions of CUDA that the emulator lacks in a compiler's errors.
+
+A source that uses one is unsupported, not wrong.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def digest(tree: ast.Module, source: str) -> str:
     """
     found = hashlib.sha256(source.encode())
     for path, data in _modules(tree):
-        found.update(hashlib.sha256(data).digest() + path.name.encode())
+        found.update(hashlib.sha256(data).digest() + os.fsencode(path.name))
     return found.hexdigest()
 
 

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import json
 import mmap
-import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -88,8 +87,6 @@ MAX_MESSAGE_CHARACTERS = 10_000
 MAX_LOG_CHARACTERS = 500_000
 #: Reserved address space, never written, for describing a candidate that ran out of memory.
 RESERVE_BYTES = 32 << 20
-#: Of processes that build for a GPU: a lane comes first, since its GPU waits for it.
-BUILDER_NICENESS = 10
 _STAGES = {
     Load: "import",
     LoadReference: "import",
@@ -126,8 +123,6 @@ class Worker:
         self._confined = tuple(confined)
         self._channel = ours
         self._build_folder = Path(settings["build_folder"])
-        if settings["builds_for"] is not None:
-            os.nice(BUILDER_NICENESS)
         self.platform = platform_for(settings["device"], settings["libraries"], settings["builds_for"])
         self._loader: Loader | None = None
         self._announced: set[str] = set()

@@ -151,9 +151,9 @@ Judged = Callable[..., EvaluationRecord]
 def judged(problem: Path, home: Path) -> Judged:
     """The record of ``HEAD`` and a body, in which words are replaced."""
 
-    def record(body: str, backward: str = "pass", **parts: str) -> EvaluationRecord:
-        source = (HEAD + body).replace("BACKWARD", backward)
-        for word, text in parts.items():
+    def record(body: str, **parts: str) -> EvaluationRecord:
+        source = HEAD + body
+        for word, text in {"BACKWARD": "pass", **parts}.items():
             source = source.replace(word, text)
         answer = problem.parent / "answer.py"
         answer.write_text(source)
@@ -162,40 +162,51 @@ def judged(problem: Path, home: Path) -> Judged:
     return record
 
 
-@pytest.mark.parametrize(
-    ("backward", "status"),
-    [("ctx.turned.mul_(-3)", Status.WRONG_OUTPUT), ("ctx.turned.clone().mul_(-3)", Status.PASSED)],
-)
-def test_a_backward_that_spoils_what_later_forwards_read_fails(judged: Judged, backward: str, status: Status) -> None:
-    record = judged(CACHED, backward)
-    assert record.status is status, record.message
-    assert (status is Status.PASSED) or "after a backward" in record.message
-
-
-@pytest.mark.parametrize(("owner", "status"), [("0", Status.WRONG_OUTPUT), ("id(self)", Status.PASSED)])
-def test_instances_that_share_what_is_kept_of_a_weight_fail(judged: Judged, owner: str, status: Status) -> None:
-    record = judged(BY_SHAPE_AND_VERSION, OWNER=owner)
-    assert record.status is status, record.message
-    assert (status is Status.PASSED) or "another instance" in record.message
+FOLDED = "self.weight.detach().t().contiguous()"
 
 
 @pytest.mark.parametrize(
-    ("folded", "status"),
+    ("body", "parts", "status", "words"),
     [
-        ("self.folded if mode else self.weight.detach().t().contiguous()", Status.WRONG_OUTPUT),
-        ("None", Status.PASSED),
+        # What a backward spoils, later forwards read.
+        (CACHED, {"BACKWARD": "ctx.turned.mul_(-3)"}, Status.WRONG_OUTPUT, "after a backward"),
+        (CACHED, {"BACKWARD": "ctx.turned.clone().mul_(-3)"}, Status.PASSED, ""),
+        # Instances share what is kept of a weight.
+        (BY_SHAPE_AND_VERSION, {"OWNER": "0"}, Status.WRONG_OUTPUT, "another instance"),
+        (BY_SHAPE_AND_VERSION, {"OWNER": "id(self)"}, Status.PASSED, ""),
+        # A weight is folded for evaluation, and not unfolded for training, or folded before it is loaded.
+        (FOLDED_IN_EVAL, {"FOLDED": f"self.folded if mode else {FOLDED}"}, Status.WRONG_OUTPUT, ".eval()"),
+        (FOLDED_IN_EVAL, {"FOLDED": f"None if mode else {FOLDED}"}, Status.WRONG_OUTPUT, "evaluation mode"),
+        (FOLDED_IN_EVAL, {"FOLDED": "None"}, Status.PASSED, ""),
+        # A forward leaves .grad alone, and works beside it.
+        (FORWARD_WITH_GRADIENT, {"STEP": "self.weight.grad = None"}, Status.WRONG_GRADIENT, "changed its .grad"),
+        (
+            FORWARD_WITH_GRADIENT,
+            {"STEP": "if self.weight.grad is not None: return x @ self.turn()"},
+            Status.WRONG_GRADIENT,
+            "no gradient, but the reference has one",
+        ),
+        (FORWARD_WITH_GRADIENT, {"STEP": "KEPT['grad'] = self.weight.grad"}, Status.PASSED, ""),
+        # A deep copy has parameters of its own.
+        (COPIED, {"STEP": "return self"}, Status.RUNTIME_ERROR, "shares the parameter weight"),
+        (COPIED, {"STEP": "other.weight = self.weight"}, Status.RUNTIME_ERROR, "shares the parameter weight"),
+        (COPIED, {"STEP": "other.load_state_dict(self.state_dict())"}, Status.PASSED, ""),
+        # A call without gradients comes between a forward and its backward.
+        (
+            WORKSPACE,
+            {"ROOM": "self.room if self.room is not None else x.new_empty(len(x), 24)"},
+            Status.WRONG_GRADIENT,
+            "",
+        ),
+        (WORKSPACE, {"ROOM": "x.new_empty(len(x), 24)"}, Status.PASSED, ""),
     ],
 )
-def test_a_weight_folded_for_evaluation_is_unfolded_for_training(judged: Judged, folded: str, status: Status) -> None:
-    record = judged(FOLDED_IN_EVAL, FOLDED=folded)
+def test_what_a_call_leaves_behind_counts(
+    judged: Judged, body: str, parts: dict[str, str], status: Status, words: str
+) -> None:
+    record = judged(body, **parts)
     assert record.status is status, record.message
-    assert (status is Status.PASSED) or ".eval()" in record.message
-
-
-def test_a_weight_folded_before_it_is_loaded_fails(judged: Judged) -> None:
-    record = judged(FOLDED_IN_EVAL, FOLDED="None if mode else self.weight.detach().t().contiguous()")
-    assert record.status is Status.WRONG_OUTPUT
-    assert "evaluation mode" in record.message
+    assert words in record.message
 
 
 def test_a_model_that_folds_for_evaluation_is_copied_as_it_is(problem: Path, judged: Judged) -> None:
@@ -216,7 +227,6 @@ def test_a_model_that_folds_for_evaluation_is_copied_as_it_is(problem: Path, jud
 
 
 def test_a_weight_folded_again_when_it_is_loaded_passes(judged: Judged) -> None:
-    folded = "None if mode else self.weight.detach().t().contiguous()"
     loading = FOLDED_IN_EVAL.replace(
         "    def forward",
         "    def load_state_dict(self, state, *args, **options):\n"
@@ -225,47 +235,8 @@ def test_a_weight_folded_again_when_it_is_loaded_passes(judged: Judged) -> None:
         "        return result\n\n"
         "    def forward",
     )
-    record = judged(loading, FOLDED=folded)
+    record = judged(loading, FOLDED=f"None if mode else {FOLDED}")
     assert record.status is Status.PASSED, record.message
-
-
-@pytest.mark.parametrize(
-    ("step", "status"),
-    [
-        ("self.weight.grad = None", Status.WRONG_GRADIENT),
-        ("if self.weight.grad is not None: return x @ self.turn()", Status.WRONG_GRADIENT),
-        ("KEPT['grad'] = self.weight.grad", Status.PASSED),
-    ],
-)
-def test_a_forward_leaves_grad_alone_and_works_beside_it(judged: Judged, step: str, status: Status) -> None:
-    record = judged(FORWARD_WITH_GRADIENT, STEP=step)
-    assert record.status is status, record.message
-
-
-@pytest.mark.parametrize(
-    ("step", "status"),
-    [
-        ("return self", Status.RUNTIME_ERROR),
-        ("other.weight = self.weight", Status.RUNTIME_ERROR),
-        ("other.load_state_dict(self.state_dict())", Status.PASSED),
-    ],
-)
-def test_a_deep_copy_has_parameters_of_its_own(judged: Judged, step: str, status: Status) -> None:
-    record = judged(COPIED, STEP=step)
-    assert record.status is status, record.message
-    assert (status is Status.PASSED) or "shares the parameter weight" in record.message
-
-
-@pytest.mark.parametrize(
-    ("room", "status"),
-    [
-        ("self.room if self.room is not None else x.new_empty(len(x), 24)", Status.WRONG_GRADIENT),
-        ("x.new_empty(len(x), 24)", Status.PASSED),
-    ],
-)
-def test_a_call_without_gradients_may_come_before_a_backward(judged: Judged, room: str, status: Status) -> None:
-    record = judged(WORKSPACE, ROOM=room)
-    assert record.status is status, record.message
 
 
 @pytest.mark.parametrize(
