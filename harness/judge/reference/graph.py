@@ -9,6 +9,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.reference.torch_settings import ExactConvolutions
+from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
 
 #: What torch says if a saved tensor has another version.
@@ -20,6 +21,7 @@ class Graph:
     """One evaluation of the reference, with its autograd graph.
 
     Attributes:
+        problem: The problem that defines the reference.
         outputs: The output tensors, in order.
         leaves: Differentiable inputs and parameters by name.
         structure: The containers and plain values around the outputs.
@@ -30,6 +32,7 @@ class Graph:
         convolutions: How it convolved; None for torch's own way.
     """
 
+    problem: Problem
     outputs: list[torch.Tensor]
     leaves: dict[str, torch.Tensor]
     structure: tuple[OutputPart, ...]
@@ -43,7 +46,7 @@ class Graph:
         """Return gradients by leaf under these cotangents; None for a leaf without influence.
 
         Raises:
-            ProblemError: The forward has changed in place what its backward needs.
+            ProblemError: The backward fails, or gives a gradient that is not dense.
         """
         pairs = [
             (output, cotangent.to(output.dtype))
@@ -62,18 +65,21 @@ class Graph:
 
         try:
             results = differentiate() if self.convolutions is None else self.convolutions.call(differentiate)
-        except RuntimeError as error:
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # An autograd.Function of the problem's own may raise anything.
+            failed = failure(self.problem, "the reference's backward", error)
             if _CHANGED_IN_PLACE not in str(error):
-                raise
+                raise failed from error
             raise ProblemError(
-                "the backward of Model fails, as torch says: forward changes in place what backward needs (such as "
-                f"`y += x` behind relu); write `y = y + x`, or judge outputs alone with --forward-only: {error}"
+                f"{failed} Forward changes in place what backward needs (such as `y += x` behind relu): write "
+                "`y = y + x`, or judge outputs alone with --forward-only"
             ) from error
         gradients: dict[str, torch.Tensor | None] = dict(zip(self.leaves, results, strict=True))
         for name, gradient in gradients.items():
             if gradient is not None and gradient.layout is not torch.strided:
                 raise ProblemError(
-                    f"the gradient of {name} has layout {gradient.layout}, but the harness judges dense gradients "
-                    "alone: use sparse=False in torch.nn.Embedding"
+                    f"{self.problem.path}: the gradient of {name} has layout {gradient.layout}, but the harness "
+                    "judges dense gradients alone: use sparse=False in torch.nn.Embedding"
                 )
         return gradients

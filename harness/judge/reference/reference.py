@@ -383,7 +383,7 @@ class Reference:
             outputs = [within(*pair) for pair in zip(outputs, self._dtypes, strict=True)]
         given_tensors = ((at, value) for at, value in enumerate(arguments) if isinstance(value, torch.Tensor))
         written = tuple(at for at, value in given_tensors if value._version)
-        graph = Graph(outputs, leaves, structure, buffers_of(draw, model), drawn_from, model, written)
+        graph = Graph(self._problem, outputs, leaves, structure, buffers_of(draw, model), drawn_from, model, written)
         if dtype is None and rows is None:
             self._check_form(draw, graph)
         return graph

@@ -104,7 +104,7 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
         try:
             if not tried():
                 found.add(name)
-        except (RuntimeError, torch.OutOfMemoryError):  # of an autograd.Function of the problem's own
+        except (ProblemError, torch.OutOfMemoryError):
             found.add(name)
     return found
 

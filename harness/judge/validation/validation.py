@@ -43,7 +43,7 @@ from harness.judge.validation.wrong_answers import Trials, answers, gradients, p
 from harness.project import problems
 from harness.project.cases import SMALL_CASE
 from harness.project.excerpt import hidden_constants
-from harness.project.problems import Problem, ProblemModule, failure, fault_of
+from harness.project.problems import Problem, ProblemModule, fault_of
 from harness.system.memory import size_text
 from harness.wire.arena import dtype_name
 from harness.wire.structure import ROOT, TENSOR, paths_of
@@ -318,9 +318,7 @@ class _Case:
         again = self._reference.eager(self._draws[0], self._seed)
         pairs = dict(zip(self._names(), zip(self._graph.outputs, again.outputs, strict=True), strict=True))
         if _is_differentiable(self._graph):
-            first, second = (
-                self._gradients(graph, next(cotangents(graph.outputs, 0))[1]) for graph in (self._graph, again)
-            )
+            first, second = (graph.gradients(next(cotangents(graph.outputs, 0))[1]) for graph in (self._graph, again))
             pairs |= {
                 f"the gradient of {name}": (one, other)
                 for name, one in first.items()
@@ -358,7 +356,7 @@ class _Case:
             if not _is_differentiable(graph):
                 continue
             for cotangent, tensors in cotangents(graph.outputs, 0):
-                for name, gradient in self._gradients(graph, tensors).items():
+                for name, gradient in graph.gradients(tensors).items():
                     if gradient is None:
                         unused.add(name)
                     elif name in of_inputs:
@@ -423,14 +421,6 @@ class _Case:
         )
         with contextlib.closing(exchange):
             exchange.write_inputs(self._draws[1].inputs)
-
-    def _gradients(self, graph: Graph, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
-        try:
-            return graph.gradients(cotangents)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # An autograd.Function of the problem's own may raise anything.
-            raise failure(self._problem, "the reference's backward", error) from error
 
     def _names(self) -> list[str]:
         return ["the output" if path == ROOT else path for path in paths_of(self._graph.structure)]
