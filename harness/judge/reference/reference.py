@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from harness.judge.inputs.randomness import (
 )
 from harness.judge.inputs.ranges import within
 from harness.judge.reference.graph import Graph
+from harness.judge.reference.lifting import Lifting
 from harness.judge.reference.torch_settings import ExactConvolutions, default_dtype, other_thread_count
 from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
@@ -114,6 +116,7 @@ class Reference:
         self.is_random = False
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
         self._convolutions = ExactConvolutions(device)
+        self._lifts: bool | None = None
 
     def grant(self, memory_bytes: int) -> None:
         """Set the memory that a float64 evaluation may take from now on."""
@@ -313,17 +316,34 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
-
-        def evaluate() -> Graph:
-            return self._evaluated(
-                draw, seed, dtype, rows, watch=watch, differentiate=differentiate, nudge=nudge, model=model
-            )
-
+        evaluate = functools.partial(
+            self._evaluated,
+            *(draw, seed, dtype, rows),
+            watch=watch,
+            differentiate=differentiate,
+            nudge=nudge,
+            model=model,
+        )
         if dtype is not torch.float64:
             return evaluate()
-        graph = self._convolutions.call(evaluate, can_repeat=watch is None and model is None)
+        if self._lifts is None:
+            self._lifts = self._needs_lifting(draw, seed, rows)
+        lifting = Lifting() if self._lifts else None
+        graph = self._convolutions.call(lambda: evaluate(lifting=lifting), can_repeat=watch is None and model is None)
         graph.convolutions = self._convolutions
         return graph
+
+    def _needs_lifting(self, draw: Draw, seed: int, rows: slice | torch.Tensor | None) -> bool:
+        """Return whether the code asks for a precision below float64, and runs without that, too."""
+        lifting = Lifting()
+        try:
+            graph = self._convolutions.call(lambda: self._evaluated(draw, seed, torch.float64, rows, lifting=lifting))
+            graph.convolutions = self._convolutions
+            if lifting.has_changed and any(output.requires_grad for output in graph.outputs):
+                graph.gradients([torch.ones_like(output) for output in graph.outputs])
+        except ProblemError:  # It looks at dtypes or bits, say. The run without lifting tells of other faults.
+            return False
+        return lifting.has_changed
 
     def _evaluated(
         self,
@@ -332,10 +352,11 @@ class Reference:
         dtype: torch.dtype | None,
         rows: slice | torch.Tensor | None,
         *,
-        watch: contextlib.AbstractContextManager[Any] | None,
-        differentiate: bool,
-        nudge: int | None,
-        model: torch.nn.Module | None,
+        watch: contextlib.AbstractContextManager[Any] | None = None,
+        differentiate: bool = True,
+        nudge: int | None = None,
+        model: torch.nn.Module | None = None,
+        lifting: Lifting | None = None,
     ) -> Graph:
         differentiate = differentiate and self._differentiate
         model = copied(draw.model, dtype) if model is None else model
@@ -362,11 +383,11 @@ class Reference:
             # A reference that works in place must not change the draw, so it gets a copy.
             arguments.append(argument.clone())
         leaves.update((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
-        watching = watch or contextlib.nullcontext()
+        lifted, watching = lifting or contextlib.nullcontext(), watch or contextlib.nullcontext()
         given: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if dtype is not None and self.is_random:
             given = Replaying(self._random_numbers(draw, seed), dtype)
-        with seeded(seed), torch.set_grad_enabled(differentiate), default_dtype(dtype), given, watching:
+        with seeded(seed), torch.set_grad_enabled(differentiate), default_dtype(dtype), lifted, given, watching:
             before = states()
             try:
                 result = model(*arguments)
