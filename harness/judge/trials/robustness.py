@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,11 +38,10 @@ from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, Value
 
-#: A case with more input elements runs only one check, chosen by its secret. One limit is for the
-#: emulator, one for a GPU.
+#: The most input elements of a small case. One limit is for the emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
-#: Seconds of a candidate's work after which no further check begins.
-ENOUGH_S = 3.0
+#: Seconds after which no further check begins: of the candidate's own work, and in a larger case of all work.
+ENOUGH_S, ENOUGH_OF_LARGE_S = 3.0, 0.5
 #: Samples count as independent if others change their results by no more than this share.
 LIKE = 1e-2
 #: The most characters kept of a candidate's own message.
@@ -122,10 +122,12 @@ def robustness_checks(
         calls = _Calls(context, worker, clock, source, settle(context, first, 0))
     except (torch.OutOfMemoryError, DeviceMemoryError):
         return Robustness({})
-    for name in _chosen(calls.draw, context.secret, source.device.type == "cpu"):
+    is_small = _is_small(calls.draw, source.device.type == "cpu")
+    enough_s, began = ENOUGH_S if is_small else ENOUGH_OF_LARGE_S, time.monotonic()
+    for name in random.Random(derive_seed(context.secret, ROBUSTNESS)).sample(list(_CHECKS), len(_CHECKS)):
         check, words, remedy = _CHECKS[name]
-        if clock.run_s > ENOUGH_S:
-            ends[name] = f"left out: those before it took longer than {ENOUGH_S:g} s"
+        if ends and (clock.run_s if is_small else time.monotonic() - began) > enough_s:
+            ends[name] = f"left out: those before it took longer than {enough_s:g} s"
             continue
         progress(f"called with {words}")
         try:
@@ -159,11 +161,9 @@ def _end_of(stop: CandidateStopped, name: str) -> tuple[str, str]:
     return f"failed: {fault}", fault
 
 
-def _chosen(drawn: Draw, secret: str, on_emulator: bool) -> Sequence[str]:
-    """Return the checks to run, in an order that the secret chooses."""
-    names = random.Random(derive_seed(secret, ROBUSTNESS)).sample(list(_CHECKS), len(_CHECKS))
+def _is_small(drawn: Draw, on_emulator: bool) -> bool:
     elements = sum(value.numel() for value in drawn.inputs if isinstance(value, torch.Tensor))
-    return names if elements <= (FEW_ELEMENTS if on_emulator else FEW_ELEMENTS_OF_GPU) else names[:1]
+    return elements <= (FEW_ELEMENTS if on_emulator else FEW_ELEMENTS_OF_GPU)
 
 
 def _signs(calls: _Calls) -> str:

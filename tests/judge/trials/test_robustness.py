@@ -101,8 +101,16 @@ def test_inputs_of_both_signs_are_left_as_they_are(record: Judged) -> None:
     assert record(RIGHT, "randn").robustness["signs"].startswith("left out: ")
 
 
-def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_S", 0)
+@pytest.mark.parametrize("few", [1 << 16, 0], ids=["small", "large"])
+def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", few)
+    monkeypatch.setattr(f"harness.judge.trials.robustness.{'ENOUGH_S' if few else 'ENOUGH_OF_LARGE_S'}", 0)
     ends = list(record(RIGHT).robustness.values())
     assert ends.count("passed") == 1
     assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 5
+
+
+def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", 0)
+    monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_OF_LARGE_S", 60)
+    assert set(record(RIGHT).robustness.values()) == {"passed"}
