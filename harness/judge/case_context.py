@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.judge.exchange.exchange import Exchange
 from harness.judge.inputs.draws import Draw
-from harness.judge.inputs.situations import Usage
+from harness.judge.inputs.situations import RECORDED, Usage
 from harness.judge.process.faults import Faults
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reference import Reference
@@ -60,11 +60,20 @@ class CaseContext:
     gauges_at_need: bool = False
     unsupported: frozenset[str] = frozenset()
 
+    @property
+    def must_detach(self) -> bool:
+        """True if gradients are judged, and no output of the reference has one."""
+        return self.reference.differentiates and not self.differentiable
+
 
 def forward_command(
     context: CaseContext, draw: Draw, seed: int, thread_order: str, *, differentiate: bool, usage: Usage = ORDINARY
 ) -> Forward:
-    """Write a draw's inputs and state into the arena; return the command to run forward on them."""
+    """Write a draw's inputs and state into the arena; return the command to run forward on them.
+
+    If the usage says ``RECORDED``, no input needs a gradient, and no parameter, unless gradients are
+    judged and the reference has none: then parameters stay as the candidate has made them.
+    """
     exchange = context.exchange
     inputs = exchange.write_inputs(draw.inputs)
     ours = {**dict(draw.model.named_parameters()), **dict(draw.model.named_buffers())}
@@ -76,7 +85,10 @@ def forward_command(
     exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
     positions = {name: position for position, name in exchange.input_names.items()}
-    frozen = tuple(input_key(positions[name]) if name in positions else context.names[name] for name in usage.frozen)
+    names = usage.frozen
+    if usage.again == RECORDED:
+        names = (*positions, *(() if context.must_detach else context.names))
+    frozen = tuple(input_key(positions[name]) if name in positions else context.names[name] for name in names)
     return Forward(
         inputs,
         state=tuple(state),

@@ -131,7 +131,8 @@ class Outputs:
     """Reports the outputs of a forward, in the order of their parts.
 
     The outputs lie in their regions if ``fault`` is empty in all of them. ``buffer_faults`` says,
-    by name, why the worker did not copy a buffer.
+    by name, why the worker did not copy a buffer. ``written`` has the positions of inputs to which
+    the forward wrote, if only the values that were there.
     """
 
     structure: tuple[OutputPart, ...]
@@ -139,6 +140,7 @@ class Outputs:
     buffer_faults: dict[str, str]
     reports: tuple[Report, ...]
     built: dict[str, str]
+    written: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,8 @@ class Gradients:
     """Reports that the gradients lie in their regions.
 
     Exceptions are ``missing`` (no gradient) and ``faults`` (wrong form). ``unasked`` names inputs
-    and parameters that got a gradient other than zero although the judge did not ask for it; only
-    the second of two backwards tells.
+    and parameters that got a gradient other than zero although the judge did not ask for it, which
+    only the second of two backwards tells, and frozen parameters that forward has unfrozen.
     """
 
     missing: tuple[str, ...]

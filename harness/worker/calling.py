@@ -124,25 +124,27 @@ def check_apart(model: torch.nn.Module, copied: torch.nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def having_gradients(model: torch.nn.Module) -> Iterator[list[str]]:
-    """Gives each parameter a ``.grad`` of zeros for the length of a block.
+def having_gradients(leaves: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
+    """Gives each of these tensors a ``.grad`` of ones for the length of a block.
 
     Yields:
-        A list that has, after the block, the names of those whose ``.grad`` was exchanged.
+        A list that has, after the block, the names of those whose ``.grad`` was exchanged; if any
+        of them was written to, all names.
     """
-    parameters = {name: one for name, one in model.named_parameters() if one.requires_grad and one.is_leaf}
-    given = {
-        name: torch.zeros((), dtype=one.dtype, device=one.device).expand(one.shape) for name, one in parameters.items()
-    }
+    leaves = {name: one for name, one in leaves.items() if one.requires_grad and one.is_leaf}
+    ones = {one.dtype: torch.ones((), dtype=one.dtype, device=one.device) for one in leaves.values()}
+    given = {name: ones[one.dtype].expand(one.shape) for name, one in leaves.items()}
     changed: list[str] = []
-    for name, parameter in parameters.items():
-        parameter.grad = given[name]
+    for name, leaf in leaves.items():
+        leaf.grad = given[name]
     try:
         yield changed
     finally:
-        changed += [name for name, parameter in parameters.items() if parameter.grad is not given[name]]
-        for parameter in parameters.values():
-            parameter.grad = None
+        changed += [name for name, leaf in leaves.items() if leaf.grad is not given[name]]
+        if not changed and not all(bool(one == 1) for one in ones.values()):
+            changed += leaves
+        for leaf in leaves.values():
+            leaf.grad = None
 
 
 def kept(output: torch.Tensor, arguments: Sequence[Any], ways: Sequence[str]) -> torch.Tensor:
@@ -155,7 +157,6 @@ def differentiate(
     outputs: Sequence[torch.Tensor],
     leaves: dict[str, torch.Tensor],
     cotangents: Sequence[torch.Tensor | None],
-    retain_graph: bool = False,
 ) -> dict[str, torch.Tensor | None]:
     """Returns the gradients of leaves by name; None for one without a gradient.
 
@@ -168,7 +169,6 @@ def differentiate(
         [output for output, _ in pairs],
         list(leaves.values()),
         [cotangent for _, cotangent in pairs],
-        retain_graph=retain_graph,
         allow_unused=True,
     )
     return dict(zip(leaves, results, strict=True))
@@ -193,7 +193,7 @@ def accumulated(
     cotangents: Sequence[torch.Tensor | None],
     others: Mapping[str, torch.Tensor],
     retain_graph: bool = False,
-    ahead: Mapping[str, torch.Tensor | None] | None = None,
+    is_second: bool = False,
 ) -> dict[str, torch.Tensor | None]:
     """Runs backward into all ``.grad``, as ``loss.backward()`` does, and returns those of the leaves and others.
 
@@ -201,24 +201,30 @@ def accumulated(
         outputs: The outputs of a forward.
         leaves: The leaves in question, by name.
         cotangents: One for each output.
-        others: Further tensors that may get a ``.grad``, by name. The function clears all before and
-            afterwards.
-        retain_graph: Whether another backward of the same forward follows.
-        ahead: Gradients of an equal backward before, by name. Backward adds to them, and the result
-            has half of each sum. Neither step rounds.
+        others: Further tensors that may get a ``.grad``, by name.
+        retain_graph: Whether another backward of the same forward follows. The gradients stay in
+            ``.grad`` then, as torch put them there, if they can be doubled. Else the function clears
+            all afterwards.
+        is_second: Whether ``.grad`` holds the gradients of an equal backward before. Backward adds to
+            them, and the result has half of each sum. Neither step rounds.
     """
     pairs, leaves = _differentiable(outputs, cotangents), {**others, **leaves}
-    before = {name: one for name, one in (ahead or {}).items() if one is not None and _can_double(one)}
-    for name, one in leaves.items():
-        one.grad = before[name].clone() if name in before else None
+    doubled = {name for name, one in leaves.items() if one.grad is not None} if is_second else set()
+    for name, leaf in leaves.items():
+        if name not in doubled:
+            leaf.grad = None
     if pairs:
-        torch.autograd.backward(
-            [output for output, _ in pairs], [cotangent for _, cotangent in pairs], retain_graph=retain_graph
-        )
+        # Torch may make a cotangent, or a view of it, a .grad, to which the second backward adds.
+        is_double = retain_graph or is_second
+        own = [given.clone() if is_double and given.numel() <= MOST_COPIED else given for _, given in pairs]
+        torch.autograd.backward([output for output, _ in pairs], own, retain_graph=retain_graph)
     found = {name: leaf.grad for name, leaf in leaves.items()}
-    found.update((name, one * 0.5) for name, one in found.items() if name in before and one is not None)
-    for one in leaves.values():
-        one.grad = None
+    for name, leaf in leaves.items():
+        gradient = leaf.grad
+        if not retain_graph or gradient is None or not _can_double(gradient):
+            leaf.grad = None
+        if gradient is not None and name in doubled:
+            found[name] = gradient * 0.5
     return found
 
 

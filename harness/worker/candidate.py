@@ -88,11 +88,11 @@ class Instance:
         self._called = model
         self._arena = arena
         self._inputs: dict[int, tuple[Region, torch.Tensor]] = {}
-        self._frozen: list[torch.nn.Parameter] = []
+        self._frozen: dict[str, torch.nn.Parameter] = {}
+        self._versions: dict[int, int] = {}  # of the inputs before the forward that is judged
         self._arguments: list[Any] = []
         self._outputs: list[torch.Tensor] | None = None
         self._passed_on: PassedOn | None = None  # keeps the memory of the last forward's arguments
-        self._ahead: dict[str, torch.Tensor | None] = {}
         self._command: Forward | None = None
         self.changed_gradients: dict[str, str] = {}
         self._accumulates = False  # whether the candidate's backward works into ``.grad`` alone
@@ -142,12 +142,26 @@ class Instance:
         self._command, self._called, self._passed_on = command, self.model, None
         self._seed, self.changed_gradients = command.order_seed, {}
         self._arguments = [self._input(position, value, command) for position, value in enumerate(command.inputs)]
-        for parameter in self._frozen:
+        for parameter in self._frozen.values():
             parameter.requires_grad_()
-        parameters = dict(self.model.named_parameters())
-        self._frozen = [parameters[name] for name in command.frozen if name in parameters]
-        for parameter in self._frozen:
+        parameters = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        self._frozen = {name: parameters[name] for name in command.frozen if name in parameters}
+        for parameter in self._frozen.values():
             parameter.requires_grad_(False)
+
+    @property
+    def unfrozen(self) -> tuple[str, ...]:
+        """The names of parameters that the judge has frozen, and that need a gradient nevertheless."""
+        return tuple(name for name, parameter in self._frozen.items() if parameter.requires_grad)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The positions of inputs to which torch has written in the last call, in autograd's view."""
+        return tuple(position for position, version in self._versions.items() if self._version(position) != version)
+
+    def _version(self, position: int) -> int:
+        argument: torch.Tensor = self._arguments[position]
+        return argument._version
 
     def given(self, command: Backward | None = None) -> dict[str, list[torch.Tensor]]:
         """Returns the arena's tensors that the candidate receives: inputs and cotangents."""
@@ -161,6 +175,8 @@ class Instance:
         for generator in self._generators:
             generator.manual_seed(self._seed)
         is_copy = self._called is not self.model
+        given = (at for at, value in enumerate(self._arguments) if isinstance(value, torch.Tensor))
+        self._versions = {position: self._version(position) for position in given}
         if NON_LEAF in self._command.ways:
             with torch.set_grad_enabled(self._command.differentiate):
                 self._passed_on = PassedOn(self._arguments)
@@ -251,15 +267,17 @@ class Instance:
         return {name: fault for name, fault in faults.items() if fault}
 
     def differentiate_ahead(self, command: Backward) -> None:
-        """Runs the candidate's backward of the last forward, whose graph serves another one."""
+        """Runs the candidate's backward of the last forward into ``.grad``; its graph serves another one."""
         assert self._outputs is not None
         leaves, cotangents = self._backward_arguments(command)
         try:
-            self._ahead = self._differentiated(lambda: self._outputs or [], leaves, cotangents, retain_graph=True)
+            accumulated(self._outputs, leaves, cotangents, self._accumulating(), retain_graph=True)
         except RuntimeError as error:
             # torch compiles a backward for one use or for several, by what its first call asked for.
             if "donated buffers" not in str(error):
                 raise
+            for leaf in (*leaves.values(), *self._accumulating().values()):
+                leaf.grad = None
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Runs the candidate's backward of the last forward.
@@ -273,8 +291,7 @@ class Instance:
         assert self._outputs is not None
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
-            ahead, self._ahead = self._ahead, {}
-            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(), ahead=ahead)
+            return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(), is_second=True)
         if command.is_gapped:
             cotangents = [one if one is None else with_gaps(one) for one in cotangents]
         return self._differentiated(self._taken_outputs, leaves, cotangents)
@@ -296,7 +313,6 @@ class Instance:
         forward: Callable[[], Sequence[torch.Tensor]],
         leaves: dict[str, torch.Tensor],
         cotangents: Sequence[torch.Tensor | None],
-        retain_graph: bool = False,
     ) -> dict[str, torch.Tensor | None]:
         """Runs backward and returns the gradients of leaves.
 
@@ -307,16 +323,15 @@ class Instance:
             forward: Gives the outputs; another backward asks it again.
             leaves: The leaves by name.
             cotangents: One for each output.
-            retain_graph: Whether another backward of the same forward follows.
         """
         if not self._accumulates:
             try:
-                return differentiate(forward(), leaves, cotangents, retain_graph)
+                return differentiate(forward(), leaves, cotangents)
             except RuntimeError as error:
                 if "incompatible with .grad()" not in str(error):
                     raise
             self._accumulates = True
-        return accumulated(forward(), leaves, cotangents, self._accumulating(), retain_graph)
+        return accumulated(forward(), leaves, cotangents, self._accumulating())
 
     @property
     def output_regions(self) -> tuple[Region, ...]:
@@ -331,7 +346,7 @@ class Instance:
         trial's buffers, and the parameters stay. They have a ``.grad``, as where gradients add up.
         """
         self._set(dict(self.model.named_buffers()))
-        with having_gradients(self.model) as changed:
+        with having_gradients(self._accumulating()) as changed:
             result = self.call()
         self.changed_gradients = dict.fromkeys(changed, "forward changed its .grad, which belongs to the caller")
         return result

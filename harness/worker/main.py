@@ -303,7 +303,8 @@ class Worker:
     def _stored(self, result: Any, regions: Sequence[Region]) -> Outputs:
         assert self._instance is not None
         assert self._arena is not None
-        return stored(result, self._arena, regions, self._instance.kept, self.platform.device)
+        outputs = stored(result, self._arena, regions, self._instance.kept, self.platform.device)
+        return replace(outputs, written=self._instance.written)
 
     def _repeat(self) -> Outputs:
         assert self._instance is not None
@@ -340,7 +341,8 @@ class Worker:
             elif fault := store(self._arena, region, gradient):
                 faults[name] = f"the gradient has {fault}"
         self.platform.synchronize()
-        return Gradients(tuple(missing), faults, self._reports(), self._built(), calling.unasked(gradients, wanted))
+        unasked = (*calling.unasked(gradients, wanted), *self._instance.unfrozen)
+        return Gradients(tuple(missing), faults, self._reports(), self._built(), unasked)
 
     def _vary(self, command: Vary) -> Varied:
         """Switches to a variant.

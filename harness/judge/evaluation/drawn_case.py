@@ -20,9 +20,10 @@ from harness.judge.policy import Policy
 from harness.judge.process.candidate_stopped import UnmatchedState
 from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
+from harness.judge.reference.graph import differentiable_leaves
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
-from harness.judge.reference.reference import EXACT_SHARE, Reference, differentiable_leaves, input_names
+from harness.judge.reference.reference import EXACT_SHARE, Reference, input_names
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
 from harness.judge.reference.second_call import check_second_call
 from harness.judge.reference.tf32 import Products, allowed_on, class_of_eager, judged_class

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -214,8 +214,13 @@ class Exchange:
         """Copy a region to private memory, once; the judge only ever compares the copy."""
         return self._arena.tensor(region).clone()
 
-    def check_untouched(self, inputs: Sequence[Any]) -> None:
+    def check_untouched(self, inputs: Sequence[Any], written: Collection[int] = ()) -> None:
         """Check guard bands and inputs.
+
+        Args:
+            inputs: The inputs that the candidate got.
+            written: Positions of those to which it wrote, if only the values that were there: autograd then
+                refuses the backward of what made them.
 
         Raises:
             CandidateStopped: The candidate wrote to a guard band (``UNSAFE``) or to an input
@@ -225,7 +230,9 @@ class Exchange:
         if self.integrity.is_off(INPUT_MUTATION):
             return
         for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
-            if place.region is not None and not same_bytes(self._arena.tensor(place.region), value):
+            if place.region is None:
+                continue
+            if position in written or not same_bytes(self._arena.tensor(place.region), value):
                 rule = "which no solution may do, even if the reference does"
                 message = f"the candidate changed its input {position} in place, {rule}"
                 self.integrity.broken(INPUT_MUTATION, message)

@@ -38,6 +38,13 @@ TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
 SCALED = "scaled"
 #: Calls that nobody compares, on inputs whose elements changed places.
 REORDERED = "reordered"
+#: Further forwards of a trial: after a backward, and with autograd on although nothing needs a gradient.
+AFTER_BACKWARD, RECORDED = "after backward", "recorded"
+AGAIN = {
+    AFTER_BACKWARD: "after a backward: if only this one fails, a call or its backward changes what later calls read",
+    RECORDED: "with autograd on, as is the default, and no input that needs a gradient; the first was right under "
+    "torch.no_grad()",
+}
 #: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
 #: use in later calls.
 OF_COPY = (INFERENCE, DEEP_COPY)
@@ -54,7 +61,8 @@ WAYS = {
     GAPPED: f"the rows of the cotangent {FIRST!r} lay apart in memory, with NaN between them, as the backward of "
     "torch.cat gives it: call .contiguous() before a kernel reads it by its pointer",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
-    ".grad as loss.backward() does: .grad held the first result, and half of the sum is what was compared",
+    ".grad as loss.backward() does: .grad held the first result, and half of the sum is what was compared. If that is "
+    "1.5 times expected, gradients share memory: return a tensor of its own for each",
 }
 
 
@@ -70,12 +78,15 @@ class Usage:
             ``Forward.aside``).
         aside_calls: Number of such calls.
         calls: Number of calls before the judge reads a result.
-        without_gradients: Whether the calls run under ``torch.no_grad()``.
+        without_gradients: Whether no gradients are compared.
+        is_recorded: Whether forward runs a second time with autograd on, where no gradients are
+            compared and nothing that the judge gives needs one.
         ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
         reorders: Whether elements of the inputs change places for calls that nobody compares.
         alone: Path of the only output that has a cotangent; empty for all outputs.
-        is_after_backward: Whether the outputs are those of a further forward, after a backward.
+        again: Which further forward the outputs are of: ``AFTER_BACKWARD``, ``RECORDED``, or empty for
+            the first one.
     """
 
     frozen: tuple[str, ...] = ()
@@ -84,10 +95,11 @@ class Usage:
     aside_calls: int = 1
     calls: int = 1
     without_gradients: bool = False
+    is_recorded: bool = False
     ways: tuple[str, ...] = ()
     reorders: bool = True
     alone: str = ""
-    is_after_backward: bool = False
+    again: str = ""
 
     def without(self, unsupported: Collection[str]) -> Usage:
         """Return this usage without the situations that the reference does not support."""
@@ -120,14 +132,11 @@ class Usage:
                 "in this trial another instance of ModelNew, with other parameters, ran before this one, and a "
                 "third one before its result was read: if only this trial fails, instances share what belongs to one"
             )
-        if self.without_gradients and INFERENCE not in self.ways:
+        if self.without_gradients and INFERENCE not in self.ways and not self.again:
             told.append("in this trial forward ran under torch.no_grad()")
         told += [f"in this trial {WAYS[way]}" for way in self.ways if way not in OF_BACKWARD]
-        if self.is_after_backward:
-            told.append(
-                "this is the result of another forward on the same values, after a backward: if only this one fails, a "
-                "call or its backward changes what later calls read"
-            )
+        if self.again:
+            told.append(f"this is the result of another forward on the same values, {AGAIN[self.again]}")
         elif self.calls > 1:
             told.append(f"this is the result of the last of {self.calls} calls in a row")
         return tuple(told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,3 +83,8 @@ class Graph:
                     "judges dense gradients alone: use sparse=False in torch.nn.Embedding"
                 )
         return gradients
+
+
+def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
+    """Return the leaves that the reference differentiates."""
+    return [name for name, gradient in gradients.items() if gradient is not None]

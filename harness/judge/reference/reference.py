@@ -15,7 +15,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -98,6 +98,8 @@ class Reference:
 
     Attributes:
         changes: Names of the buffers that a forward changes; known once a forward has run.
+        written: Positions of the inputs to which a forward has written.
+        differentiates: Whether the caller needs gradients at all.
         same_generator: Whether candidates must draw the forward's random numbers by the same calls.
         is_random: Whether forward draws random numbers, as ``check_randomness`` found.
     """
@@ -105,13 +107,14 @@ class Reference:
     def __init__(self, problem: Problem, differentiate: bool, memory_bytes: int, device: torch.device = CPU):
         self._problem = problem
         self._device = device
-        self._differentiate = differentiate
+        self.differentiates = differentiate
         self._memory_bytes = memory_bytes
         self._spare_bytes = 0
         self._independent: bool | None = None
         self._structure: tuple[OutputPart, ...] = ()
         self._dtypes: list[torch.dtype] = []
         self.changes: frozenset[str] = frozenset()
+        self.written: frozenset[int] = frozenset()
         self.same_generator = False
         self.is_random = False
         self._recorded: tuple[Draw, int, list[Drawn]] | None = None
@@ -338,7 +341,6 @@ class Reference:
         lifting = Lifting()
         try:
             graph = self._convolutions.call(lambda: self._evaluated(draw, seed, torch.float64, rows, lifting=lifting))
-            graph.convolutions = self._convolutions
             if lifting.has_changed and any(output.requires_grad for output in graph.outputs):
                 graph.gradients([torch.ones_like(output) for output in graph.outputs])
         except ProblemError:  # It looks at dtypes or bits, say. The run without lifting tells of other faults.
@@ -358,7 +360,7 @@ class Reference:
         model: torch.nn.Module | None = None,
         lifting: Lifting | None = None,
     ) -> Graph:
-        differentiate = differentiate and self._differentiate
+        differentiate = differentiate and self.differentiates
         model = copied(draw.model, dtype) if model is None else model
         if nudge is not None:
             with torch.no_grad():
@@ -437,6 +439,7 @@ class Reference:
             ProblemError: They differ, or a buffer changes its shape or dtype.
         """
         changes, structure = changed_buffers(draw, graph.buffers), graph.structure
+        self.written |= set(graph.written_inputs)
         if not self._structure:
             self._structure, self.changes = structure, changes
             self._dtypes = [output.dtype for output in graph.outputs]
@@ -485,11 +488,6 @@ def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor
     if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
         return tensor
     return tensor[torch.argsort(order).to(tensor.device)]
-
-
-def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
-    """Return the leaves that the reference differentiates."""
-    return [name for name, gradient in gradients.items() if gradient is not None]
 
 
 def _close(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -11,7 +11,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, constant
-from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED
+from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
 from harness.wire.commands import EVALUATION, INFERENCE, RETURNED
@@ -21,6 +21,8 @@ from harness.wire.variations import reversed_input, with_gaps
 #: The most by which a factor of the cotangent may change a gradient's L2 norm, relative to it and as a
 #: multiple of what chance changes. A power of two changes nothing, unless values leave their range.
 SAME, BEYOND_CHANCE = 2.0**-20, 16.0
+#: The most by which half of a sum of two equal gradients may differ from one, relative to it.
+ALIKE = 2.0**-10
 #: The least norm of a gradient that is not zero, so that the factor leaves normal numbers normal.
 SMALLEST = 2.0**-80
 #: Elements that are added up at a time, in float64.
@@ -98,15 +100,35 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
         SCALED: lambda: _bears_scale(graph, leaves),
         GAPPED: lambda: bool(graph.gradients([with_gaps(one) for one in constant(graph.outputs, 1.0)])),
         TRANSPOSED: lambda: bool(graph.gradients([_transposed(one) for one in constant(graph.outputs, 1.0)])),
+        TWICE: lambda: _adds_up(graph, leaves),
     }
     found = set()
     for name, tried in tries.items():
         try:
             if not tried():
                 found.add(name)
-        except (ProblemError, torch.OutOfMemoryError):
+        except (ProblemError, RuntimeError):
             found.add(name)
     return found
+
+
+def _adds_up(graph: Graph, leaves: Sequence[str]) -> bool:
+    """Return whether two backwards into ``.grad`` give twice the gradients.
+
+    Torch lets the ``.grad`` of two leaves share memory where both are views of one tensor, as behind
+    ``x.view(-1) + y.view(-1)``.
+    """
+    outputs = [output for output in graph.outputs if output.requires_grad]
+    usual = _norms(graph, leaves, 1.0)
+    tensors = [graph.leaves[name] for name in leaves]
+    try:
+        for _ in range(2):
+            torch.autograd.backward(outputs, [torch.ones_like(one) for one in outputs], retain_graph=True)
+        sums = [_norm(one.grad) if one.grad is not None else 0.0 for one in tensors]
+    finally:
+        for one in graph.leaves.values():
+            one.grad = None
+    return all(math.isnan(one) or abs(added / 2 - one) <= ALIKE * one for one, added in zip(usual, sums, strict=True))
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
@@ -139,7 +161,11 @@ def _norms(graph: Graph, leaves: Sequence[str], factor: float) -> list[float]:
     for name in leaves:
         gradient = gradients.pop(name)
         assert gradient is not None
-        parts = torch.split(gradient.reshape(-1), _PART)
-        squares = sum(float(part.double().square().sum()) for part in parts)
-        found.append(math.nan if gradient.dtype is torch.float16 else math.sqrt(squares))
+        found.append(_norm(gradient))
     return found
+
+
+def _norm(gradient: torch.Tensor) -> float:
+    """Return the L2 norm of a gradient; NaN for one in float16."""
+    squares = sum(float(part.double().square().sum()) for part in torch.split(gradient.reshape(-1), _PART))
+    return math.nan if gradient.dtype is torch.float16 else math.sqrt(squares)

@@ -1,4 +1,4 @@
-"""Calls a candidate beyond the problem's inputs: other batch size, layout, signs, NaN and infinity.
+"""Calls a candidate beyond the problem's inputs: other batch size, layout, signs and sizes, NaN and infinity.
 
 A problem does not promise such calls, so nothing here changes a verdict. A candidate that fails
 gets a finding ``robustness``. These checks come last, so whatever they do to the process harms
@@ -44,6 +44,9 @@ FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
 ENOUGH_S, ENOUGH_OF_LARGE_S = 3.0, 0.5
 #: Samples count as independent if others change their results by no more than this share.
 LIKE = 1e-2
+#: What inputs are multiplied with to be large: then float32's exponentials overflow. First and last elements become
+#: as large as it takes to be this share of a sum over all.
+LARGE, SPREAD = 128.0, 256.0
 #: The most characters kept of a candidate's own message.
 MAX_WORDS = 300
 #: Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
@@ -180,9 +183,7 @@ def _signs(calls: _Calls) -> str:
     if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
         raise LeftOut("the problem draws no input of only one sign")
     drawn = replace(calls.draw, inputs=inputs)
-    outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
-    if not all(bool(output.isfinite().all()) for output in outputs):
-        raise LeftOut("the reference's output would not be finite")
+    _require_finite(calls, drawn)
     return _told(_judged(calls, calls.context, drawn, "signs"))
 
 
@@ -277,33 +278,56 @@ def _not_finite(calls: _Calls) -> str:
     received = received_outputs(context, calls.worker, calls.clock, drawn)
     for path, mine, theirs in zip(paths_of(context.structure), received, expected, strict=True):
         if theirs.is_floating_point():
-            finite = int((~theirs.isfinite() & mine.isfinite()).sum())
-            if finite:
-                total = int((~theirs.isfinite()).sum())
-                return (
-                    f"{path}: eager's result has {total} elements that are NaN or infinite; {finite} of them are "
-                    "finite here"
-                )
+            is_finite, is_expected = mine.isfinite(), theirs.isfinite()
+            if lost := int((~is_expected & is_finite).sum()):
+                total = int((~is_expected).sum())
+                return f"{path}: {total} elements of eager's result are NaN or infinite; {lost} of them are finite here"
+            if spread := int((is_expected & ~is_finite).sum()):
+                return f"{path}: {spread} elements are NaN or infinite here, and finite in eager's result"
     return ""
 
 
 def _zeros(calls: _Calls) -> str:
     """Give zeros in half of each floating input, and in its first sample."""
-    inputs, seed = [], derive_seed(calls.context.secret, ZEROS)
+
+    def partly_zero(value: torch.Tensor, seed: int) -> torch.Tensor:
+        generator = torch.Generator(value.device).manual_seed(seed)
+        is_zero = torch.rand(value.shape, generator=generator, device=value.device) < 0.5
+        is_zero[:1] = True
+        return value.masked_fill(is_zero, 0.0)
+
+    return _changed(calls, ZEROS, partly_zero)
+
+
+def _large(calls: _Calls) -> str:
+    """Give floating inputs times ``LARGE``, and first and last elements that count in a sum over all."""
+
+    def enlarged(value: torch.Tensor, _: int) -> torch.Tensor:
+        value = value.clone(memory_format=torch.contiguous_format) * LARGE
+        value.view(-1)[[0, -1]] *= max(1.0, value.numel() / SPREAD)
+        return value
+
+    return _changed(calls, "large", enlarged)
+
+
+def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], torch.Tensor]) -> str:
+    """Judge the candidate on floating inputs that a function changes, which takes a seed, too."""
+    inputs, seed = [], derive_seed(calls.context.secret, name)
     for position, value in enumerate(calls.draw.inputs):
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim():
-            generator = torch.Generator(value.device).manual_seed(derive_seed(str(seed), position))
-            is_zero = torch.rand(value.shape, generator=generator, device=value.device) < 0.5
-            is_zero[:1] = True
-            value = value.masked_fill(is_zero, 0.0)
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() and value.numel():
+            value = change(value, derive_seed(str(seed), position))
         inputs.append(value)
     drawn = replace(calls.draw, inputs=inputs)
     if not drawn.differentiable_inputs():
         raise LeftOut("no input is a floating-point tensor")
+    _require_finite(calls, drawn)
+    return _told(_judged(calls, calls.context, drawn, name))
+
+
+def _require_finite(calls: _Calls, drawn: Draw) -> None:
     outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
     if not all(bool(output.isfinite().all()) for output in outputs):
         raise LeftOut("the reference's output would not be finite")
-    return _told(_judged(calls, calls.context, drawn, ZEROS))
 
 
 def _judged(
@@ -374,6 +398,11 @@ _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
         _not_finite,
         "a NaN and an infinity in each input",
         "propagate NaN: fmaxf, fminf and comparisons drop it, torch's operators do not",
+    ),
+    "large": (
+        _large,
+        f"inputs {LARGE:g} times as large, the first and the last element above all",
+        "subtract the maximum before an exponential, keep the bounds of clamps, and let loops reach the last element",
     ),
     ZEROS: (
         _zeros,

@@ -23,7 +23,17 @@ from harness.judge.exchange.digests import Digests
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed
-from harness.judge.inputs.situations import CONSTANT, FIRST, GAPPED, OF_COPY, TRANSPOSED, TWICE, Usage
+from harness.judge.inputs.situations import (
+    AFTER_BACKWARD,
+    CONSTANT,
+    FIRST,
+    GAPPED,
+    OF_COPY,
+    RECORDED,
+    TRANSPOSED,
+    TWICE,
+    Usage,
+)
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
 from harness.judge.process.handle import WorkerHandle
@@ -132,7 +142,12 @@ def run_trial(
 
     comparison = compare()
     outputs: list[torch.Tensor] | None = received
-    again: list[torch.Tensor] | None = None
+    again: tuple[str, Sequence[torch.Tensor], Mapping[str, torch.Tensor]] | None = None
+    if usage.is_recorded and not context.leaves:
+        further = replace(ORDINARY, again=RECORDED)
+        found = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=further)
+        if not all(map(same_bytes, (*found[0], *found[1].values()), (*received, *buffers.values()))):
+            again = RECORDED, *found
     answers: list[ReceivedGradients] = []
     if context.leaves:
         # The cotangent "output" is what the candidate returned: expected values stay with the
@@ -144,7 +159,8 @@ def run_trial(
             constant = usage.scale if name == CONSTANT else None
             ways = usage.ways if name == FIRST else ()
             if name != FIRST:  # whose backward has used up the graph
-                again = _repeated(context, worker, clock, draw, received) or again
+                repeated = _repeated(context, worker, clock, draw, received)
+                again = again if repeated is None else (AFTER_BACKWARD, repeated, {})
             gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways, alone=alone)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients, alone))
@@ -160,12 +176,13 @@ def run_trial(
         result.gradients = [one for one in result.gradients if not (one.ok and one.note)]
     result.usage = usage
     if again is not None and not result.failed:
-        repeated = compare()
-        repeated.add(again)
-        found = repeated.result()
-        if found.failed:
-            result.usage = replace(usage, is_after_backward=True)
-        result.outputs = list(worst_reports([*result.outputs, *found.outputs]))
+        which, further_outputs, further_buffers = again
+        comparison = compare()
+        comparison.add(further_outputs, (), further_buffers)
+        further_result = comparison.result()
+        if further_result.failed:
+            result.usage = replace(usage, again=which)
+        result.outputs = list(worst_reports([*result.outputs, *further_result.outputs]))
     result.digests = digests.finished()
     return result
 
@@ -218,13 +235,19 @@ def _forward(
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Have the candidate run forward; return private copies of its outputs and judged buffers."""
     exchange = context.exchange
-    command = forward_command(context, draw, seed, thread_order, differentiate=bool(context.leaves), usage=usage)
+    records = bool(context.leaves) or usage.again == RECORDED
+    command = forward_command(context, draw, seed, thread_order, differentiate=records, usage=usage)
     reply = worker.request(command, clock, "running forward")
     if not isinstance(reply, Outputs):
         raise stop_for(reply, context.faults)
     context.faults.take(reply.reports)
-    exchange.check_untouched(draw.inputs)
+    exchange.check_untouched(draw.inputs, set(reply.written) - context.reference.written)
     _check_form(exchange.outputs, reply, context)
+    if usage.again == RECORDED and context.must_detach and any(tensor.differentiable for tensor in reply.tensors):
+        raise CandidateStopped(
+            Status.WRONG_GRADIENT,
+            "the output requires a gradient, but the reference's does not: detach it, or keep requires_grad=False",
+        )
     return [exchange.take(region) for region in exchange.outputs], _buffers(context, reply, draw)
 
 
@@ -367,7 +390,7 @@ def _repeated(
     if not isinstance(reply, Outputs):
         raise stop_for(reply, context.faults)
     context.faults.take(reply.reports)
-    exchange.check_untouched(draw.inputs)
+    exchange.check_untouched(draw.inputs, set(reply.written) - context.reference.written)
     _check_form(exchange.outputs, reply, context)
     if all(exchange.holds(region, tensor, None) for region, tensor in zip(exchange.outputs, first, strict=True)):
         return None

@@ -173,16 +173,17 @@ def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list
         last: Number of the last trial.
         elapsed_s: Duration of the trials before it.
     """
+    has_leaves = bool(plan.own.leaves)
     if plan.is_brief:
-        return [(last, ORDINARY)]
+        return [(last, replace(ORDINARY, is_recorded=not has_leaves))]
     calls = _calls_in_a_row(plan, clock, last, elapsed_s)
     aside_calls = plan.aside_calls(last + 1, SAME_INSTANCE)
-    without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True)
+    without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True, is_recorded=True)
     copies = () if holds_functions(plan.first.model) else OF_COPY
     serving = Usage(without_gradients=True, ways=(EVALUATION, *copies))
-    training = Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last))
+    training = Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last), is_recorded=not has_leaves)
     # Without leaves the last trial itself runs without gradients.
-    usages = [*([(last + 1, without)] if plan.own.leaves else []), (last + 2, serving), (last, training)]
+    usages = [*([(last + 1, without)] if has_leaves else []), (last + 2, serving), (last, training)]
     return [(trial, usage.without(plan.own.unsupported)) for trial, usage in usages]
 
 

@@ -20,10 +20,10 @@ from harness.judge.compare.trial_result import badness
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, cotangents
 from harness.judge.reference.equivalence import deviation, magnitude, relative
-from harness.judge.reference.graph import Graph
+from harness.judge.reference.graph import Graph, differentiable_leaves
 from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, Rounding, cut, cut_inputs, mantissa_bits
-from harness.judge.reference.reference import Reference, batch_of, differentiable_leaves, input_names
+from harness.judge.reference.reference import Reference, batch_of, input_names
 from harness.judge.validation.check_types import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 

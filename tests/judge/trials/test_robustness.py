@@ -57,7 +57,7 @@ def found(record: EvaluationRecord) -> list[Finding]:
 def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
     one = record(RIGHT)
     assert (one.status, found(one)) == (Status.PASSED, [])
-    checks = ("signs", "batch", "larger batch", "layout", "not finite", "zeros")
+    checks = ("signs", "batch", "larger batch", "layout", "not finite", "large", "zeros")
     assert one.robustness == dict.fromkeys(checks, "passed")
     assert "robustness" in one.stages_s
 
@@ -69,6 +69,8 @@ def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
         pytest.param("return torch.relu(x - 0.5) * (len(x) > 5)", "batch", "half of the batch", id="batch"),
         pytest.param("return torch.relu(x.as_strided((len(x), 33), (33, 1)) - 0.5)", "layout", "reverse", id="layout"),
         pytest.param("return torch.relu(x - 0.5) * (x / x).detach()", "zeros", "all of them NaN", id="divided_by_zero"),
+        pytest.param("return torch.relu(x - 0.5) * (x < 64)", "large", "128 times as large", id="large"),
+        pytest.param("return torch.relu(x - 0.5) + 0 * x.sum()", "not finite", "finite in eager's", id="spread_nan"),
         pytest.param("return torch.fmax(x - 0.5, torch.zeros_like(x))", "not finite", "NaN", id="swallowed_nan"),
         pytest.param("assert len(x) > 5\n        " + RIGHT, "batch", "RUNTIME_ERROR", id="refused_batch"),
         pytest.param("return torch.relu(x - 0.5) * (len(x) < 7)", "larger batch", "twice the batch", id="larger_batch"),
@@ -107,7 +109,7 @@ def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytes
     monkeypatch.setattr(f"harness.judge.trials.robustness.{'ENOUGH_S' if few else 'ENOUGH_OF_LARGE_S'}", 0)
     ends = list(record(RIGHT).robustness.values())
     assert ends.count("passed") == 1
-    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 5
+    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 6
 
 
 def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:

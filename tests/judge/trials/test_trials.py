@@ -149,6 +149,12 @@ def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Pat
         pytest.param(
             f"if not torch.is_grad_enabled(): return torch.zeros_like(x)\n{RIGHT}", "torch.no_grad()", id="no_grad"
         ),
+        pytest.param(
+            "if torch.is_grad_enabled() and not any(one.requires_grad for one in (x, self.scale, self.shift)):\n"
+            f"    return x * 0\n{RIGHT}",
+            "with autograd on",
+            id="frozen",
+        ),
         pytest.param(f"if not self.training: return x * 0\n{RIGHT}", "evaluation mode", id="eval"),
         pytest.param(
             f"if torch.is_inference_mode_enabled(): return x * 0\n{RIGHT}", "inference_mode()", id="inference_mode"
@@ -169,7 +175,7 @@ def test_answers_to_all_shared_draws_are_of_no_use(judged: Judged, tmp_path: Pat
             id="spoiled_weights",
         ),
         pytest.param(
-            f"if not torch.is_grad_enabled(): return torch.tanh(x) * self.scale + self.shift\n"
+            f"if not (torch.is_grad_enabled() and x.requires_grad): return torch.tanh(x) * self.scale + self.shift\n"
             f"if self.calls > 60: return self.scale * 0 * x\n{RIGHT}",
             "calls in a row",
             id="60_calls_with_gradients",
