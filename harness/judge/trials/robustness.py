@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import copy
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -302,12 +303,30 @@ def _zeros(calls: _Calls) -> str:
 def _large(calls: _Calls) -> str:
     """Give floating inputs times ``LARGE``, and first and last elements that count in a sum over all."""
 
-    def enlarged(value: torch.Tensor, _: int) -> torch.Tensor:
+    def enlarged(value: torch.Tensor, seed: int) -> torch.Tensor:
         value = value.clone(memory_format=torch.contiguous_format) * LARGE
-        value.view(-1)[[0, -1]] *= max(1.0, value.numel() / SPREAD)
+        above = value.abs().max() * max(2.0, value.numel() / SPREAD) * (1.0 + random.Random(seed).random())
+        value.view(-1)[0], value.view(-1)[-1] = above, 2 * above
         return value
 
     return _changed(calls, "large", enlarged)
+
+
+def _ends(calls: _Calls) -> str:
+    """Put the largest or the smallest element of each row, column and so on last, or first."""
+
+    def arranged(value: torch.Tensor, _: int) -> torch.Tensor:
+        value = value.clone()
+        for dim in (dim for dim, extent in enumerate(value.shape) if extent > 1):
+            lines = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
+            turn = torch.arange(math.prod(lines), device=value.device).reshape(lines) % 4
+            place = torch.where(turn < 2, value.argmax(dim, True), value.argmin(dim, True))
+            end = torch.where(turn % 2 == 0, value.shape[dim] - 1, 0)
+            extreme, other = value.gather(dim, place), value.gather(dim, end)
+            value.scatter_(dim, place, other).scatter_(dim, end, extreme)
+        return value
+
+    return _changed(calls, "ends", arranged)
 
 
 def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], torch.Tensor]) -> str:
@@ -402,7 +421,12 @@ _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "large": (
         _large,
         f"inputs {LARGE:g} times as large, the first and the last element above all",
-        "subtract the maximum before an exponential, keep the bounds of clamps, and let loops reach the last element",
+        "subtract the maximum before an exponential, keep the bounds of clamps, and let sums reach the last element",
+    ),
+    "ends": (
+        _ends,
+        "the largest or the smallest element of a row or column last or first in it",
+        "let loops and vector loads reach the first and the last element of each dimension",
     ),
     ZEROS: (
         _zeros,

@@ -57,7 +57,7 @@ def found(record: EvaluationRecord) -> list[Finding]:
 def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
     one = record(RIGHT)
     assert (one.status, found(one)) == (Status.PASSED, [])
-    checks = ("signs", "batch", "larger batch", "layout", "not finite", "large", "zeros")
+    checks = ("signs", "batch", "larger batch", "layout", "not finite", "large", "ends", "zeros")
     assert one.robustness == dict.fromkeys(checks, "passed")
     assert "robustness" in one.stages_s
 
@@ -109,7 +109,7 @@ def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytes
     monkeypatch.setattr(f"harness.judge.trials.robustness.{'ENOUGH_S' if few else 'ENOUGH_OF_LARGE_S'}", 0)
     ends = list(record(RIGHT).robustness.values())
     assert ends.count("passed") == 1
-    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 6
+    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 7
 
 
 def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
