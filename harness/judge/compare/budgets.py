@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -27,7 +27,7 @@ from harness.judge.reference.equivalence import (
 )
 from harness.judge.reference.kinks import explained_by
 from harness.judge.reference.reduced_precision import mantissa_bits, operands_floors
-from harness.judge.reference.reference_errors import Gauge, Parts
+from harness.judge.reference.reference_errors import Gauge, Parts, scale_under
 from harness.records.record import PrecisionClass, TensorReport
 
 #: The judge examines a piece whose errors reach this share of the budget. It is below 1 because the
@@ -43,7 +43,6 @@ class TensorGauges:
         name: The tensor's name.
 
     Attributes:
-        scale: The exact tensor's magnitude, the largest over the cotangents.
         explained: What branch flips at kinks change, by cotangent. Empty where there are no kinks.
         eager: Deviations of the eager runs by cotangent, less what flips change. Flips must not
             widen the budget eightfold.
@@ -52,25 +51,26 @@ class TensorGauges:
     def __init__(self, gauges: Mapping[str, Gauge], name: str):
         self._gauges = {cotangent: gauge for cotangent, gauge in gauges.items() if name in gauge.scale}
         self._name = name
-        first, *others = (gauge.scale[name] for gauge in self._gauges.values())
-        self.scale = first
-        for other in others:
-            self.scale = self.scale.larger(other)
+        self._scales = {cotangent: gauge.scale[name] for cotangent, gauge in self._gauges.items()}
         moved = {cotangent: gauge.of("moved", name) for cotangent, gauge in self._gauges.items()}
         self.explained = {cotangent: explained_by(runs) for cotangent, runs in moved.items() if runs}
-        self.eager = [
-            [
+        self.eager = {
+            cotangent: [
                 unexplained(run, self.explained.get(cotangent), left)
                 for run, left in itertools.zip_longest(runs, gauge.of("eager left", name))
             ]
             for cotangent, gauge in self._gauges.items()
             if (runs := gauge.of("eager", name))
-        ]
+        }
+
+    def scale(self, cotangent: str) -> Slices:
+        """Return what errors under a cotangent are divided by."""
+        return scale_under(cotangent, self._scales)
 
     @functools.cached_property
     def yardstick(self) -> Errors:
         """Eager's errors, of which the budget is a multiple."""
-        return _yardstick(self.eager, self.scale)
+        return _yardstick([(runs, self.scale(cotangent)) for cotangent, runs in self.eager.items()])
 
     def effects(self, cotangent: str) -> list[Errors]:
         """Return what rounding the operands of products changes; empty in the class fp32."""
@@ -78,7 +78,7 @@ class TensorGauges:
         # budget.
         gauge = self._gauges.get(cotangent)
         runs = [] if gauge is None else gauge.of("rounded", self._name)
-        return [finite_only(relative(run, self.scale)) for run in runs]
+        return [finite_only(relative(run, self.scale(cotangent))) for run in runs]
 
 
 class Budgets:
@@ -115,8 +115,8 @@ class Budgets:
         # Storing a tensor of few bits rounds it once more.
         return LeastBudget(*map(max, of_class, whole)), LeastBudget(*map(max, of_class, by_slice))
 
-    def bound_of_zero(self, eager: Sequence[Parts]) -> float:
-        """Return the largest allowed error of a gradient that is zero for every cotangent."""
+    def bound_of_zero(self, eager: Collection[Parts]) -> float:
+        """Return the largest allowed error of a gradient that is zero."""
         # A zero gradient gives no scale. Cotangents are of the order of one, so the floor of the
         # maximum norm serves as an absolute bound.
         straight = max((_largest(first) for first, *_ in eager), default=0.0)
@@ -154,7 +154,7 @@ class Budgets:
         measured = gauges()
         flips = measured.explained.get(cotangent) if with_flips else None
         if scale.rms == 0 and cotangent:
-            bound = torch.full_like(error.maximum, self.bound_of_zero(measured.eager))
+            bound = torch.full_like(error.maximum, self.bound_of_zero(measured.eager.values()))
             return Allowance(bound, bound) if float(error.maximum.max()) > float(bound[0]) else None
         floors = self.floors(dtype, measured.effects(cotangent))
         yardstick = measured.yardstick
@@ -177,7 +177,7 @@ class Budgets:
         largest = float(error.maximum.max())
         if scale.rms == 0 and blank.cotangent:
             note = "the reference's gradient is zero for every cotangent, so this comparison tests little"
-            return replace(blank, ok=largest <= self.bound_of_zero(gauges.eager), note=note)
+            return replace(blank, ok=largest <= self.bound_of_zero(gauges.eager.values()), note=note)
         if not is_floating(blank.dtype):
             return replace(blank, ok=largest == 0, note="" if largest == 0 else "differs; it must be equal")
         floors = self.floors(blank.dtype, gauges.effects(blank.cotangent or ""))
@@ -217,10 +217,10 @@ def finite_only(errors: Errors) -> Errors:
     return Errors(*(value if math.isfinite(value) else 0.0 for value in errors))
 
 
-def _yardstick(eager: Sequence[Parts], scale: Slices) -> Errors:
+def _yardstick(eager: Sequence[tuple[Parts, Slices]]) -> Errors:
     """Return eager's largest errors over cotangents and runs; the first run of each uses unchanged inputs."""
     straight = nudged = NO_ERROR
-    for first, *others in eager:
+    for (first, *others), scale in eager:
         straight = straight.worst(finite_only(relative(first, scale)))
         for part in others:
             nudged = nudged.worst(finite_only(relative(part, scale)))

@@ -136,7 +136,7 @@ class Comparison:
             self._report(name, one)
             for by_name in judged.values()
             for name, one in by_name.items()
-            if one.received and one.scale is not None
+            if one.received and one.scales
         )
         return all(report.ok for report in reports)
 
@@ -292,7 +292,7 @@ class Comparison:
         sought |= {answer.name: Deviations(self._leaves, inputs, answer.cotangent) for answer in answers}
 
         def scale_of(cotangent: str, name: str) -> Slices | None:
-            return (self._gradients if cotangent else self._outputs)[name].scale
+            return (self._gradients if cotangent else self._outputs)[name].scale(cotangent)
 
         return rounding_effects(self._exact, lower, sought, self._rounded, scale_of)
 
@@ -439,8 +439,7 @@ class Comparison:
             left = joined(tally.left[name]) if name in tally.left else None
             judged[name].received[tally.name] = ReceivedError(joined(parts), left, tally.looks.get(name, []))
         for name, whole in tally.reference.whole.scale.items():
-            before = judged[name].scale
-            judged[name].scale = whole if before is None else before.larger(whole)
+            judged[name].scales[tally.name] = whole
 
     def _report(self, name: str, judged: ReceivedTensor) -> TensorReport:
         """Report on a tensor under its worst cotangent; failing cotangents come first."""
@@ -448,7 +447,7 @@ class Comparison:
         if judged.note is not None:
             note, cotangent = judged.note
             return replace(blank, note=note, cotangent=cotangent)
-        if judged.scale is None:
+        if not judged.scales:
             raise ProblemError(f"the reference gives {name} a gradient in one draw and not in another")
         if self._proves_nothing(name, judged):
             raise ProblemError(
@@ -462,7 +461,7 @@ class Comparison:
             form = replace(
                 blank,
                 cotangent=cotangent or None,
-                sensitivity=None if flips is None else finite_only(relative(flips, measured.scale)).l2,
+                sensitivity=None if flips is None else finite_only(relative(flips, measured.scale(cotangent))).l2,
             )
             effects = measured.effects(cotangent)
             if effects:
@@ -471,10 +470,11 @@ class Comparison:
             # Integers and truth values must be equal. A flip explains one of their elements, never
             # its neighbours.
             left = unexplained(error, flips, excess) if is_floating(judged.dtype) else error
-            report = self._budgets.judged(form, left, judged.scale, measured)
+            scale = measured.scale(cotangent)
+            report = self._budgets.judged(form, left, scale, measured)
             # Wrong elements that hold a multiple of the expected value are no matter of precision.
             if not report.ok and report.share is not None and not any(one.holds for one in looks):
-                self._wrong[name, cotangent] = relative(left, judged.scale)
+                self._wrong[name, cotangent] = relative(left, scale)
             if worst is None or badness(report) > badness(worst):
                 worst = report if report.ok else replace(report, **summary(looks, judged.shape))
         assert worst is not None
@@ -483,9 +483,10 @@ class Comparison:
     @staticmethod
     def _proves_nothing(name: str, judged: ReceivedTensor) -> bool:
         """Return whether a floating output is zero everywhere; a buffer may well be zero."""
-        assert judged.scale is not None
+        scale = judged.scale("")
+        assert scale is not None
         is_output = "" in judged.received and not name.startswith(PREFIX)
-        return is_output and judged.scale.rms == 0 and bool(judged.scale.elements) and is_floating(judged.dtype)
+        return is_output and scale.rms == 0 and bool(scale.elements) and is_floating(judged.dtype)
 
 
 def _check_forms(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> None:

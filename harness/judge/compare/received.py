@@ -10,7 +10,15 @@ import torch
 
 from harness.judge.compare.error_pattern import ErrorPattern
 from harness.judge.reference.equivalence import Slices, deviation
-from harness.judge.reference.reference_errors import Deviations, Influence, Parts, excused_by, real, rows_of
+from harness.judge.reference.reference_errors import (
+    Deviations,
+    Influence,
+    Parts,
+    excused_by,
+    real,
+    rows_of,
+    scale_under,
+)
 
 
 @dataclass(frozen=True)
@@ -59,16 +67,20 @@ class ReceivedTensor:
     Attributes:
         shape: Shape of the candidate's tensor.
         dtype: Name of its dtype; empty where the candidate gave no tensor.
-        scale: Largest magnitude of the exact tensor over the cotangents so far.
+        scales: Magnitude of the exact tensor by cotangent.
         received: The candidate's deviation by cotangent ("" for an output).
         note: What is wrong with the tensor's form, and the cotangent under which it is.
     """
 
     shape: tuple[int, ...]
     dtype: str
-    scale: Slices | None = None
+    scales: dict[str, Slices] = field(default_factory=dict)
     received: dict[str, ReceivedError] = field(default_factory=dict)
     note: tuple[str, str] | None = None
+
+    def scale(self, cotangent: str) -> Slices | None:
+        """Return what errors under a cotangent are divided by; None where no exact tensor is known."""
+        return scale_under(cotangent, self.scales) if self.scales else None
 
 
 @dataclass
@@ -137,15 +149,17 @@ class TensorTally:
 
 
 def scale_in_piece(tally: TensorTally, tallies: Sequence[TensorTally], name: str, piece: slice | None) -> Slices:
-    """Return a tensor's magnitude in a piece; of a gradient the largest over cotangents so far."""
+    """Return what errors of a tensor under the tally's cotangent are divided by in a piece."""
+    found = {
+        other.name: other.reference.last_scale(name)
+        for other in tallies
+        if other.judged is tally.judged and name in other.reference.exact
+    }
     scale = tally.reference.last_scale(name)
-    for other in tallies:
-        if other.judged is tally.judged and name in other.reference.exact:
-            scale = scale.larger(other.reference.last_scale(name))
-    before = tally.judged[name].scale
-    if before is not None and before.elements == scale.elements:
-        scale = scale.larger(before.rows(0 if piece is None else piece.start, scale.squares.numel()))
-    return scale
+    for cotangent, before in tally.judged[name].scales.items():
+        if cotangent not in found and before.elements == scale.elements:
+            found[cotangent] = before.rows(0 if piece is None else piece.start, scale.squares.numel())
+    return scale_under(tally.name, found)
 
 
 def inequality(received: torch.Tensor, expected: torch.Tensor, flips: torch.Tensor | None = None) -> Slices:

@@ -114,10 +114,7 @@ class Slices:
         return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
 
     def larger(self, other: Slices) -> Slices:
-        """Return the larger sums of the two, slice by slice.
-
-        A gradient's scale is its largest RMS over the cotangents.
-        """
+        """Return the larger sums of the two, slice by slice."""
         return Slices(
             torch.maximum(self.squares, other.squares),
             torch.maximum(self.maximum, other.maximum),

@@ -8,6 +8,7 @@ share what was measured for the first of them. See docs/numerics.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -290,6 +291,21 @@ class Deviations:
             elif kind == "eager" and (excused := excused_by(self._influence.of(name, self._piece))) is not None:
                 left = deviation(received, exact, excused, self.giants.get(name))
                 self._runs["eager left"].setdefault((name, number), []).append(left)
+
+
+def scale_under(cotangent: str, scales: Mapping[str, Slices]) -> Slices:
+    """Return what the errors of a tensor under a cotangent are divided by.
+
+    Under the normal cotangent that is its own magnitude there, under any other the largest one: the
+    terms of a gradient may cancel, and errors that all have one sign add up.
+
+    Args:
+        cotangent: The cotangent's name, "" for an output.
+        scales: The exact tensor's magnitudes by cotangent, at least one.
+    """
+    if cotangent in (NORMAL, "") and cotangent in scales:
+        return scales[cotangent]
+    return functools.reduce(Slices.larger, scales.values())
 
 
 def excused_by(influence: torch.Tensor | None) -> torch.Tensor | None:

@@ -1,0 +1,66 @@
+"""Tests what errors of a gradient under the normal cotangent are divided by: its size there, not the largest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.records.record import Status
+from tests.judge.in_process import judged
+
+#: Under a constant cotangent the weight's gradient sums many positive numbers, and is a hundred times as large as
+#: under a normal one.
+SOURCE = """
+import torch
+import torch.nn as nn
+
+
+def cut(x):  # as TF32 does
+    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, w):
+        context.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    def backward(context, gradient):
+        x, w = context.saved_tensors
+        return gradient @ w, {gradient}
+
+
+class {kind}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x):
+        return Linear.apply(x, self.w)
+
+
+def get_inputs():
+    return [torch.rand(20000, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+FULL, CUT = "gradient.t() @ x", "cut(gradient).t() @ cut(x)"
+
+
+@pytest.mark.parametrize(
+    ("gradient", "status"),
+    [
+        (FULL, Status.PASSED),
+        ("(gradient.flip(0).t() @ x.flip(0))", Status.PASSED),  # another order of summation
+        (CUT, Status.WRONG_GRADIENT),
+    ],
+    ids=["full", "another order", "cut"],
+)
+def test_operands_of_a_lower_class_are_wrong(gradient: str, status: Status, tmp_path: Path, home: Path) -> None:
+    problem = SOURCE.format(kind="Model", gradient=FULL)
+    record = judged(problem, SOURCE.format(kind="ModelNew", gradient=gradient), tmp_path, home)
+    assert record.status is status, record.message
