@@ -15,6 +15,7 @@ from harness.errors import SolutionError, TemplateError, UsageError
 from harness.generation.attempts import Attempt, Kind
 from harness.generation.feedback import Feedback, feedback_on
 from harness.generation.fencing import fenced, inline
+from harness.generation.ideas import Idea
 from harness.project.paths import bundled_root
 from harness.project.problems import Problem
 from harness.project.solutions import problem_paths, read_solution, solution_paths
@@ -82,18 +83,21 @@ class Prompts:
         for kind in Kind:  # a mistake is told before anything is sent
             self._template(f"{kind}.md.j2")
 
-    def text(self, kind: Kind, parent: Attempt | None = None, best: Attempt | None = None) -> str:
+    def text(
+        self, kind: Kind, parent: Attempt | None = None, best: Attempt | None = None, ideas: Sequence[Idea] = ()
+    ) -> str:
         """Returns the prompt of a turn.
 
         Args:
             kind: What the turn asks for.
             parent: The attempt that it builds on; required unless the kind is ``write``.
             best: The best attempt so far, to show what it does differently; None if there is none.
+            ideas: What was tried, for a first answer that is to try something else.
 
         Raises:
             TemplateError: A file of the prompts is missing or wrong; the message names it and its line.
         """
-        values: dict[str, object] = dict(self._common)
+        values: dict[str, object] = {**self._common, "ideas": ideas}
         if parent is not None:
             values["attempt_source"] = shortened(parent.source, MAX_SOURCE_CHARACTERS)
             values["feedback"] = _feedback(parent)

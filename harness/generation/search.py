@@ -28,6 +28,7 @@ from harness.generation.attempts import (
     best_of,
     estimated_tokens,
 )
+from harness.generation.ideas import idea_of
 from harness.generation.judging import Court, Judge
 from harness.generation.normal_form import normal_digest
 from harness.generation.prompts import Prompts
@@ -291,7 +292,8 @@ class Search:
         """Returns the attempt of the next turn, with its prompt."""
         number = len(self.attempts) + 1
         parent = None if move.parent is None else self.attempts[move.parent - 1]
-        prompt = self._prompts.text(move.kind, parent, best_of(self.attempts))
+        ideas = [idea_of(self.attempts[one - 1], self._transcript.texts.get(one, "")) for one in move.unlike]
+        prompt = self._prompts.text(move.kind, parent, best_of(self.attempts), ideas)
         by = choose_proposer([one.name for one in self._alive()], self.attempts)
         return Attempt(number, move.kind, move.parent, by, prompt)
 

@@ -15,16 +15,25 @@ from typing import Protocol
 from harness.generation.attempts import WITHOUT_ANSWER, Attempt, Kind, Outcome, best_of
 from harness.rewards import NO_KERNEL
 
+#: The most ideas that a new branch is told.
+MOST_IDEAS = 8
 #: Weight of a bandit's bonus for what was tried less.
 EXPLORATION = 0.2
 
 
 @dataclass(frozen=True)
 class Move:
-    """The next turn: what it asks for, and the number of the attempt that it builds on."""
+    """The next turn.
+
+    Attributes:
+        kind: What it asks for.
+        parent: Number of the attempt that it builds on; None for a first answer.
+        unlike: Numbers of attempts whose ideas a first answer is told, to choose another.
+    """
 
     kind: Kind
     parent: int | None = None
+    unlike: tuple[int, ...] = ()
 
 
 class Strategy(Protocol):
@@ -75,7 +84,8 @@ class TreeSearch:
 
     A branch is worth its best value, and a new one what first answers were worth so far. Within a
     branch the turn builds on its best attempt that has not been tried often. An attempt that failed
-    is repaired. One that passed gets local edits and rewrites in turn.
+    is repaired. One that passed gets local edits and rewrites in turn. A new branch is told the
+    ideas of the others.
 
     Args:
         most_children: Turns that may build on one attempt.
@@ -102,7 +112,12 @@ class TreeSearch:
             node = self._node(branch, known)
             if node is not None:
                 arms.append((worth + self._bonus(len(known), len(branch)), self._move(node, known)))
-        return max([*arms, (new, Move(Kind.WRITE))], key=lambda arm: arm[0])[1]  # of equal ones the first
+        best = [max(branch, key=lambda one: one.value) for branch in branches]
+        tried = sorted((one for one in best if one.source and not one.is_overfitted), key=lambda one: -one.value)[
+            :MOST_IDEAS
+        ]
+        begun = Move(Kind.WRITE, unlike=tuple(one.number for one in tried))
+        return max([*arms, (new, begun)], key=lambda arm: arm[0])[1]  # of equal ones the first
 
     def _branches(self, known: Sequence[Attempt]) -> dict[int, list[Attempt]]:
         """Returns the attempts of each branch by the number of its first one."""

@@ -78,7 +78,7 @@ def test_the_tree_edits_and_rewrites_what_passed_in_turn() -> None:
 def test_the_tree_has_several_turns_open() -> None:
     one = TreeSearch()
     assert [attempt.parent for attempt in history(one, None, None, None)] == [None] * 3
-    assert one.next(history(one, WRONG, None)) == Move(Kind.WRITE)  # the repair is under way
+    assert one.next(history(one, WRONG, None)) == Move(Kind.WRITE, unlike=(1,))  # the repair is under way
 
 
 def test_the_tree_leaves_an_overfitted_attempt_alone() -> None:
