@@ -25,6 +25,7 @@ from harness.system.files import read_source, source_text
 from harness.system.text import printable
 from harness.wire.structure import tensors_of
 from harness.wire.values import decode_plain
+from harness.wire.variations import is_differentiable
 from harness.worker.failures import describe
 from harness.worker.solution_module import import_solution, own_init_args
 
@@ -80,7 +81,7 @@ class Step:
     def __init__(self, model: torch.nn.Module, inputs: Sequence[Any]):
         self._model = model
         self._inputs = inputs
-        floating = [one for one in inputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
+        floating = [one for one in inputs if is_differentiable(one)]
         self._leaves = [*(one.requires_grad_() for one in floating), *model.parameters()]
         self._cotangents: list[torch.Tensor] = []
 

@@ -15,6 +15,24 @@ GAP = 64
 FEWEST_INTEGERS = 16
 
 
+def is_differentiable(value: Any) -> bool:
+    """Returns whether a value is a tensor that can need a gradient.
+
+    Floats of 8 bits are codes, like integers: torch computes nothing with them.
+    """
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize > 1
+
+
+def with_operators(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor that torch can compare and flip: floats of 8 bits as the bytes that they are."""
+    return tensor.view(torch.uint8) if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Returns whether all elements are finite, also of floats of 8 bits."""
+    return bool(torch.isfinite(tensor.float() if tensor.itemsize == 1 else tensor).all())
+
+
 def can_reorder(value: Any) -> bool:
     """Returns whether elements of an input may change places.
 
@@ -22,8 +40,9 @@ def can_reorder(value: Any) -> bool:
     """
     if not isinstance(value, torch.Tensor) or value.is_complex() or value.numel() < 2:
         return False
-    if value.is_floating_point():
+    if is_differentiable(value):
         return True
+    value = with_operators(value)
     rises = value.dim() == 1 and bool((value[1:] >= value[:-1]).all())
     return value.numel() >= FEWEST_INTEGERS and not rises
 
@@ -41,8 +60,9 @@ def reversed_input(value: Any) -> Any:
     """Returns a tensor with its elements reversed, as a new leaf; anything else unchanged."""
     if not can_reorder(value):
         return value
-    axes = range(value.dim()) if value.is_floating_point() else [longest_axis(value)]
-    return value.detach().flip(tuple(axes)).requires_grad_(value.requires_grad)
+    axes = range(value.dim()) if is_differentiable(value) else [longest_axis(value)]
+    turned = with_operators(value.detach()).flip(tuple(axes))
+    return turned.view(value.dtype).requires_grad_(value.requires_grad)
 
 
 def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:

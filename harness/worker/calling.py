@@ -15,7 +15,14 @@ from harness.wire.arena import order_of
 from harness.wire.commands import EVALUATION, INFERENCE, LARGER_BATCH, Forward
 from harness.wire.state import modes_kept
 from harness.wire.structure import tensors_of
-from harness.wire.variations import MOST_COPIED, can_reorder, longest_axis, reversed_input
+from harness.wire.variations import (
+    MOST_COPIED,
+    can_reorder,
+    is_differentiable,
+    longest_axis,
+    reversed_input,
+    with_operators,
+)
 from harness.worker.limits import release_reserve
 
 _SCRIPTED_IN_INFERENCE = ("TorchScript", "Inference tensors cannot be saved for backward")
@@ -285,8 +292,8 @@ def partly_changed(tensors: Iterable[Any], seed: int) -> Iterator[None]:
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a dense tensor's elements as they lie in memory, or its longest slices if it is not floating."""
-    if not tensor.is_floating_point():
-        return tensor.movedim(longest_axis(tensor), 0)
+    if not is_differentiable(tensor):
+        return with_operators(tensor).movedim(longest_axis(tensor), 0)
     return tensor.as_strided((tensor.numel(),), (1,))
 
 

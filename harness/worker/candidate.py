@@ -25,7 +25,7 @@ from harness.wire.state import switch_and_return
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
-from harness.wire.variations import reversed_input, with_gaps
+from harness.wire.variations import is_differentiable, reversed_input, with_gaps
 from harness.worker import calling, clock
 from harness.worker.calling import (
     PassedOn,
@@ -479,7 +479,7 @@ class Instance:
             known = self._inputs[position] = value.region, self._arena.tensor(value.region)
         _, tensor = known
         needs_gradient = command.differentiate and input_key(position) not in command.frozen
-        return tensor.requires_grad_(needs_gradient and tensor.is_floating_point())
+        return tensor.requires_grad_(needs_gradient and is_differentiable(tensor))
 
 
 def _prepared(
@@ -490,7 +490,7 @@ def _prepared(
     known = dict(parameters)
     for position, region in slot.inputs:
         arguments[position] = tensor = arena.tensor(region)
-        if names and tensor.is_floating_point():
+        if names and is_differentiable(tensor):
             known[input_key(position)] = tensor.requires_grad_()
     cotangents, targets = ([arena.tensor(region) for region in part] for part in (slot.cotangents, slot.results))
     return _Call(arguments, {name: known[name] for name in names}, cotangents, targets, slot.seed)

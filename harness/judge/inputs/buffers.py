@@ -15,6 +15,7 @@ import torch
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, seeded
+from harness.wire.variations import is_finite
 
 #: Prefix of a buffer's name in reports.
 PREFIX = "buffer "
@@ -70,5 +71,5 @@ def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
             return
         after = buffers_of(draw, model)
         for name, buffer in before.items():
-            if name in after and same_form(buffer, after[name]) and bool(torch.isfinite(after[name]).all()):
+            if name in after and same_form(buffer, after[name]) and is_finite(after[name]):
                 buffer.copy_(after[name])

@@ -23,6 +23,7 @@ from harness.judge.inputs.copying import attribute_of
 from harness.project.problems import Problem, ProblemModule, failure
 from harness.wire.state import CONSTRUCTION_SEED, constructed_there, describe_state, tensors_aside
 from harness.wire.tensors import StateTensor
+from harness.wire.variations import is_differentiable
 
 AFFINE_SPREAD = 0.5
 CPU = torch.device("cpu")
@@ -55,11 +56,7 @@ class Draw:
 
     def differentiable_inputs(self) -> list[int]:
         """Return the positions of the floating tensors among the inputs."""
-        return [
-            position
-            for position, value in enumerate(self.inputs)
-            if isinstance(value, torch.Tensor) and value.is_floating_point()
-        ]
+        return [position for position, value in enumerate(self.inputs) if is_differentiable(value)]
 
     def mark(self) -> bytes:
         """Digest some elements of every tensor and all other values; different draws differ in it."""
@@ -244,8 +241,6 @@ def _not_passable(value: Any) -> str:
     if value.layout is not torch.strided or value.is_quantized:
         kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"a {kind} tensor, but candidates get dense ones alone; build it in Model's forward"
-    if value.is_floating_point() and value.itemsize == 1:
-        return f"{value.dtype}, which torch computes nothing with; pass uint8, and call view({value.dtype}) in forward"
     return ""
 
 

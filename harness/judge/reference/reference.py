@@ -422,11 +422,12 @@ class Reference:
         except Unstructured as error:
             raise ProblemError(f"{self._problem.path}: {error}") from None
         strange = strange_parts(structure)
-        if strange or not outputs:
-            what = f"{strange[0].path} is {strange[0].kind}" if strange else "it returned no tensor"
+        codes = [f"an output is {one.dtype}" for one in outputs if one.is_floating_point() and one.itemsize == 1]
+        if strange or codes or not outputs:
+            what = f"{strange[0].path} is {strange[0].kind}" if strange else [*codes, "it returned no tensor"][0]
             raise ProblemError(
-                f"{self._problem.path}: the judge cannot compare the reference's outputs: {what}; return a "
-                "tensor, or tuples, lists and dicts (with strings as keys) of tensors and plain values"
+                f"{self._problem.path}: the judge cannot compare the reference's outputs: {what}; return a tensor, or "
+                "tuples, lists and dicts (with strings as keys) of tensors and plain values; 8-bit floats as float32"
             )
         return structure, outputs
 

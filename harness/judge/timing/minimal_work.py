@@ -46,6 +46,7 @@ from harness.project.problems import Problem, ProblemModule
 from harness.system.files import read_source, write_whole
 from harness.timing.floor import MinimalWork
 from harness.wire.structure import tensors_of
+from harness.wire.variations import is_differentiable
 
 
 class _Call(NamedTuple):
@@ -201,7 +202,7 @@ def _made(module: ProblemModule) -> tuple[torch.nn.Module, list[Any]]:
 def _called(model: torch.nn.Module, arguments: list[Any], differentiate: bool) -> _Call:
     """Call the reference on copies: it may work in place, which autograd forbids on leaves."""
     tensors = {
-        position: value.detach().requires_grad_(differentiate and value.is_floating_point())
+        position: value.detach().requires_grad_(differentiate and is_differentiable(value))
         for position, value in enumerate(arguments)
         if isinstance(value, torch.Tensor)
     }

@@ -30,6 +30,7 @@ from harness.judge.trials.trial import run_trial, settle
 from harness.project.problems import Problem, ProblemModule
 from harness.records.record import REPORT, Finding, FurtherDraw
 from harness.wire.cuda_memory import DeviceMemoryError
+from harness.wire.variations import is_differentiable
 
 ROBUSTNESS = "robustness"
 #: The most declared draws that an evaluation on the emulator runs: one costs 6 to 8 % of it. A GPU
@@ -131,9 +132,7 @@ def transformed(name: FurtherDraw, inputs: Sequence[Any], seed: int) -> list[Any
         The arguments, with tensors of the same shape, dtype and device.
     """
     return [
-        _transformed(name, value, derive_seed(str(seed), position))
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
+        _transformed(name, value, derive_seed(str(seed), position)) if is_differentiable(value) else value
         for position, value in enumerate(inputs)
     ]
 

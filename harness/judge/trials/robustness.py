@@ -38,6 +38,7 @@ from harness.wire.commands import LARGER_BATCH
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, Value
+from harness.wire.variations import is_differentiable
 
 #: The most input elements of a small case. One limit is for the emulator, one for a GPU.
 FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
@@ -175,10 +176,7 @@ def _signs(calls: _Calls) -> str:
     inputs, seed = [], derive_seed(calls.context.secret, "signs")
     for position, value in enumerate(calls.draw.inputs):
         is_one_sided = (
-            isinstance(value, torch.Tensor)
-            and value.is_floating_point()
-            and value.numel() > 1
-            and (bool((value >= 0).all()) or bool((value <= 0).all()))
+            is_differentiable(value) and value.numel() > 1 and (bool((value >= 0).all()) or bool((value <= 0).all()))
         )
         inputs.append(_with_both_signs(value, derive_seed(str(seed), position)) if is_one_sided else value)
     if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
@@ -267,7 +265,7 @@ def _not_finite(calls: _Calls) -> str:
     context, inputs = calls.context, []
     choose = random.Random(derive_seed(context.secret, "not finite"))
     for value in calls.draw.inputs:
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
+        if is_differentiable(value) and value.numel() > 1:
             value = value.clone(memory_format=torch.contiguous_format)
             first, second = choose.sample(range(value.numel()), 2)
             value.view(-1)[first], value.view(-1)[second] = float("nan"), float("inf")
@@ -333,7 +331,7 @@ def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], tor
     """Judge the candidate on floating inputs that a function changes, which takes a seed, too."""
     inputs, seed = [], derive_seed(calls.context.secret, name)
     for position, value in enumerate(calls.draw.inputs):
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dim() and value.numel():
+        if is_differentiable(value) and value.dim() and value.numel():
             value = change(value, derive_seed(str(seed), position))
         inputs.append(value)
     drawn = replace(calls.draw, inputs=inputs)

@@ -17,6 +17,7 @@ from harness.judge.reference.reference import batch_of, input_names
 from harness.judge.validation.check_types import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
+from harness.wire.variations import is_differentiable, with_operators
 
 #: Variation below this is none to the tolerance of 1e-2, which benchmarks of kernels commonly use.
 BARELY = 1e-2
@@ -99,7 +100,9 @@ def _constant_inputs(draws: Sequence[Draw]) -> Iterator[str]:
     for position, value in enumerate(draws[0].inputs):
         others = [draw.inputs[position] for draw in draws[1:]]
         if isinstance(value, torch.Tensor):
-            is_same = value.numel() > 0 and all(torch.equal(value, other) for other in others)
+            is_same = value.numel() > 0 and all(
+                torch.equal(with_operators(value), with_operators(one)) for one in others
+            )
         else:
             is_same = isinstance(value, bool | int | float) and all(value == other for other in others)
         if is_same:
@@ -152,16 +155,20 @@ def _changed_draws(
 
 def _other_value(value: torch.Tensor, other: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
     """Return another draw's value; if it is the same, its elements permuted, or made smaller."""
-    if not torch.equal(value, other):
+    if not _is_equal(value, other):
         return other
     order = torch.randperm(value.numel(), generator=generator).to(value.device)
     shuffled = value.flatten()[order].reshape(value.shape)
-    if not torch.equal(value, shuffled):
+    if not _is_equal(value, shuffled):
         return shuffled
-    if value.is_floating_point() and bool((value != 0).any()):
+    if is_differentiable(value) and bool((value != 0).any()):
         factors = torch.rand(value.shape, generator=generator).to(value.device, value.dtype)
         return value * (1 + factors) / 2
     return None
+
+
+def _is_equal(value: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(with_operators(value), with_operators(other))
 
 
 def _few(trials: Trials, draw: Draw) -> Draw:

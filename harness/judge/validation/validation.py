@@ -47,6 +47,7 @@ from harness.project.problems import Problem, ProblemModule, fault_of
 from harness.system.memory import size_text
 from harness.wire.arena import dtype_name
 from harness.wire.structure import ROOT, TENSOR, paths_of
+from harness.wire.variations import is_finite
 
 #: The secret of all seeds, fixed so that the same command repeats its result.
 _SECRET = "validate"
@@ -260,7 +261,7 @@ class _Case:
             yield CheckFinding(False, "get_inputs() returns no tensor, so a kernel has no input")
             raise _Stop
         yield CheckFinding(True, ", ".join(_value_words(value) for value in inputs))
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        if not all(map(is_finite, tensors)):
             yield CheckFinding(None, "some inputs are NaN or infinite")
         for words in layouts_lost(inputs):
             yield CheckFinding(None, words)
