@@ -278,6 +278,10 @@ class Instance:
                 raise
             for leaf in (*leaves.values(), *self._accumulating().values()):
                 leaf.grad = None
+        # Torch gives two inputs views of one tensor behind x.view(-1) + y.view(-1); few inputs are leaves.
+        for _, tensor in self._inputs.values():
+            if tensor.grad is not None:
+                tensor.grad = tensor.grad.clone()
 
     def gradients(self, command: Backward) -> dict[str, torch.Tensor | None]:
         """Runs the candidate's backward of the last forward.

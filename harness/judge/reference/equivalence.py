@@ -113,6 +113,15 @@ class Slices:
         piece = slice(first, first + count) if self.by_slice else slice(None)
         return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
 
+    def at_most(self, factor: float, other: Slices) -> Slices:
+        """Return these sums, but for magnitudes no larger than ``factor`` times the other's, slice by slice."""
+        return Slices(
+            torch.minimum(self.squares, factor**2 * other.squares),
+            torch.minimum(self.maximum, factor * other.maximum),
+            self.elements,
+            self.by_slice,
+        )
+
     def larger(self, other: Slices) -> Slices:
         """Return the larger sums of the two, slice by slice."""
         return Slices(

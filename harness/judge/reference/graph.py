@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from harness.errors import ProblemError
+from harness.judge.reference.lifting import Lifting
 from harness.judge.reference.torch_settings import ExactConvolutions
 from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
@@ -30,6 +32,7 @@ class Graph:
         model: The instance that ran.
         written_inputs: Positions of the inputs to which the forward wrote.
         convolutions: How it convolved; None for torch's own way.
+        is_lifted: Whether casts to a lower precision are left out, also in a backward of the problem's own.
     """
 
     problem: Problem
@@ -41,6 +44,7 @@ class Graph:
     model: torch.nn.Module
     written_inputs: tuple[int, ...]
     convolutions: ExactConvolutions | None = None
+    is_lifted: bool = False
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor | None]:
         """Return gradients by leaf under these cotangents; None for a leaf without influence.
@@ -55,13 +59,14 @@ class Graph:
         ]
 
         def differentiate() -> Sequence[torch.Tensor | None]:
-            return torch.autograd.grad(
-                [output for output, _ in pairs],
-                list(self.leaves.values()),
-                [cotangent for _, cotangent in pairs],
-                retain_graph=True,
-                allow_unused=True,
-            )
+            with Lifting() if self.is_lifted else contextlib.nullcontext():
+                return torch.autograd.grad(
+                    [output for output, _ in pairs],
+                    list(self.leaves.values()),
+                    [cotangent for _, cotangent in pairs],
+                    retain_graph=True,
+                    allow_unused=True,
+                )
 
         try:
             results = differentiate() if self.convolutions is None else self.convolutions.call(differentiate)

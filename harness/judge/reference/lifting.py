@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,18 @@ _LIFTED = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+#: Operators whose results jump where their floating operands hardly change. What rounding decides there must stay
+#: decided as the code says. In-place forms have a further ``_``.
+_DECIDING = frozenset(
+    (
+        *("round", "floor", "ceil", "trunc", "frac", "sign", "sgn", "fmod", "remainder", "floor_divide"),
+        *("gt", "ge", "lt", "le", "eq", "ne", "isclose", "equal", "signbit", "heaviside", "nonzero", "count_nonzero"),
+        *("argmax", "argmin", "argsort", "sort", "topk", "kthvalue", "median", "nanmedian", "mode"),
+        *("bucketize", "searchsorted", "histc", "unique2", "_unique2", "_local_scalar_dense"),
+    )
+)
+#: Rounding changes an output by less than this share of its norm.
+MOST_ROUNDED = 0.05
 
 
 class Lifting(DispatchMode):  # type: ignore[no-untyped-call]
@@ -26,21 +39,41 @@ class Lifting(DispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         has_changed: Whether there was anything to change.
+        has_decided: Whether floating numbers have decided something, as a comparison does, or a cast to integers.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.has_changed = False
+        self.has_changed = self.has_decided = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named: dict[str, Any] = dict(kwargs or {})
-        if (lifted := _LIFTED.get(named.get("dtype", torch.float64))) is not None:
+        wanted = named.get("dtype")
+        if wanted is not None and (lifted := _LIFTED.get(wanted)) is not None:
             named["dtype"] = lifted
             self.has_changed = True
+        name = func._schema.name.partition("::")[2].removesuffix("_")
+        is_whole = wanted is not None and not wanted.is_floating_point and not wanted.is_complex
+        if name in _DECIDING or (name == "_to_copy" and is_whole) or wanted in (torch.float8_e4m3fn, torch.float8_e5m2):
+            self.has_decided |= any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in args)
         result = func(*args, **named)
         if func is torch.ops.aten.lift_fresh.default and (lifted := _LIFTED.get(result.dtype)) is not None:
             self.has_changed = True
             return result.to(lifted)  # torch.tensor(..., dtype=torch.float32)
         return result
+
+
+def is_rounded(exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> bool:
+    """Return whether eager's outputs differ from exact ones by rounding at most."""
+
+    def is_near(right: torch.Tensor, rounded: torch.Tensor) -> bool:
+        if right.shape != rounded.shape:
+            return False
+        if not right.is_floating_point():
+            return torch.equal(right, rounded)
+        wide = rounded.to(right.dtype)
+        return bool(torch.linalg.vector_norm(wide - right) <= MOST_ROUNDED * torch.linalg.vector_norm(right))
+
+    return len(exact) == len(eager) and all(map(is_near, exact, eager))

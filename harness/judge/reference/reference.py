@@ -38,7 +38,7 @@ from harness.judge.inputs.randomness import (
 )
 from harness.judge.inputs.ranges import within
 from harness.judge.reference.graph import Graph
-from harness.judge.reference.lifting import Lifting
+from harness.judge.reference.lifting import Lifting, is_rounded
 from harness.judge.reference.torch_settings import ExactConvolutions, default_dtype, other_thread_count
 from harness.project.problems import Problem, failure
 from harness.wire.replies import OutputPart
@@ -319,14 +319,8 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
-        evaluate = functools.partial(
-            self._evaluated,
-            *(draw, seed, dtype, rows),
-            watch=watch,
-            differentiate=differentiate,
-            nudge=nudge,
-            model=model,
-        )
+        evaluate = functools.partial(self._evaluated, draw, seed, dtype, rows, watch=watch, nudge=nudge)
+        evaluate = functools.partial(evaluate, differentiate=differentiate, model=model)
         if dtype is not torch.float64:
             return evaluate()
         if self._lifts is None:
@@ -337,15 +331,23 @@ class Reference:
         return graph
 
     def _needs_lifting(self, draw: Draw, seed: int, rows: slice | torch.Tensor | None) -> bool:
-        """Return whether the code asks for a precision below float64, and runs without that, too."""
+        """Return whether the code asks for a precision below float64, and only rounds by that."""
         lifting = Lifting()
+        graph = self._tried(draw, seed, rows, lifting)
+        if graph is None or not lifting.has_changed:
+            return False
+        if lifting.has_decided and self._tried(draw, seed, rows, None) is not None:
+            return False
+        return is_rounded(graph.outputs, self._evaluated(draw, seed, None, rows, differentiate=False).outputs)
+
+    def _tried(self, draw: Draw, seed: int, rows: slice | torch.Tensor | None, lifting: Lifting | None) -> Graph | None:
         try:
             graph = self._convolutions.call(lambda: self._evaluated(draw, seed, torch.float64, rows, lifting=lifting))
-            if lifting.has_changed and any(output.requires_grad for output in graph.outputs):
+            if lifting is not None and lifting.has_changed and any(one.requires_grad for one in graph.outputs):
                 graph.gradients([torch.ones_like(output) for output in graph.outputs])
-        except ProblemError:  # It looks at dtypes or bits, say. The run without lifting tells of other faults.
-            return False
-        return lifting.has_changed
+        except ProblemError:  # It looks at dtypes or bits, say.
+            return None
+        return graph
 
     def _evaluated(
         self,
@@ -407,6 +409,7 @@ class Reference:
         given_tensors = ((at, value) for at, value in enumerate(arguments) if isinstance(value, torch.Tensor))
         written = tuple(at for at, value in given_tensors if value._version)
         graph = Graph(self._problem, outputs, leaves, structure, buffers_of(draw, model), drawn_from, model, written)
+        graph.is_lifted = lifting is not None
         if dtype is None and rows is None:
             self._check_form(draw, graph)
         return graph
@@ -482,13 +485,6 @@ def input_names(draw: Draw) -> dict[int, str]:
         name = arguments[position] if position < len(arguments) else ""
         names[position] = name if name and name not in taken else f"inputs[{position}]"
     return names
-
-
-def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    """Undo a permutation of dimension 0; tensors that do not carry the batch return unchanged."""
-    if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
-        return tensor
-    return tensor[torch.argsort(order).to(tensor.device)]
 
 
 def _close(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -19,10 +19,11 @@ from harness.judge.inputs.draws import only
 from harness.judge.reference.equivalence import Giants, Slices, deviation, giants_of, joined, magnitude
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import MOST_EXCUSED
-from harness.judge.reference.reference import unpermuted
 from harness.wire.structure import paths_of
 
 Parts = list[Slices]
+#: The most by which a gradient's scale may exceed its magnitude under the normal cotangent.
+MOST_AMPLIFIED = 8.0
 #: Kinds of evaluations beside the exact one: exact ones with elements near a kink moved to its other
 #: side; eager ones, and what is left of these where flips excuse an element's error; and exact ones
 #: with the operands of products rounded in each of ``reduced_precision.WAYS`` (none in the class
@@ -293,19 +294,26 @@ class Deviations:
                 self._runs["eager left"].setdefault((name, number), []).append(left)
 
 
+def unpermuted(tensor: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Undo a permutation of dimension 0; tensors that do not carry the batch return unchanged."""
+    if order is None or tensor.dim() == 0 or tensor.shape[0] != order.numel():
+        return tensor
+    return tensor[torch.argsort(order).to(tensor.device)]
+
+
 def scale_under(cotangent: str, scales: Mapping[str, Slices]) -> Slices:
     """Return what the errors of a tensor under a cotangent are divided by.
 
-    Under the normal cotangent that is its own magnitude there, under any other the largest one: the
-    terms of a gradient may cancel, and errors that all have one sign add up.
+    That is its largest magnitude under any cotangent: terms of a gradient may cancel, and errors of
+    one sign add up. Under the normal cotangent it is at most ``MOST_AMPLIFIED`` times the magnitude
+    there: a sum of positive numbers under a constant cotangent would hide too much.
 
     Args:
         cotangent: The cotangent's name, "" for an output.
         scales: The exact tensor's magnitudes by cotangent, at least one.
     """
-    if cotangent in (NORMAL, "") and cotangent in scales:
-        return scales[cotangent]
-    return functools.reduce(Slices.larger, scales.values())
+    largest = functools.reduce(Slices.larger, scales.values())
+    return largest.at_most(MOST_AMPLIFIED, scales[NORMAL]) if cotangent == NORMAL and NORMAL in scales else largest
 
 
 def excused_by(influence: torch.Tensor | None) -> torch.Tensor | None:

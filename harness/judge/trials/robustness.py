@@ -236,7 +236,8 @@ def _larger_batch(calls: _Calls) -> str:
     ordinary = reference.run(drawn, 0, None, None, differentiate=False).outputs
     larger = reference.run(replace(drawn, inputs=inputs), 0, None, None, differentiate=False).outputs
     for one, other in zip(ordinary, larger, strict=True):
-        if not one.dim() or other.shape != (2 * batch, *one.shape[1:]) or not _is_like(other[batch:], one):
+        expected = (2 * batch, *one.shape[1:])
+        if not one.dim() or len(one) != batch or other.shape != expected or not _is_like(other[batch:], one):
             raise LeftOut("the reference's samples depend on each other")
     return _told(_judged(calls, calls.context, calls.settled, None, (LARGER_BATCH,)))
 

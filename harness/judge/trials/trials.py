@@ -181,7 +181,8 @@ def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True, is_recorded=True)
     copies = () if holds_functions(plan.first.model) else OF_COPY
     serving = Usage(without_gradients=True, ways=(EVALUATION, *copies))
-    training = Usage(calls=calls, ways=(TWICE,), alone=plan.alone(last), is_recorded=not has_leaves)
+    ways = (TWICE,) if has_leaves else ()
+    training = Usage(calls=calls, ways=ways, alone=plan.alone(last), is_recorded=not has_leaves)
     # Without leaves the last trial itself runs without gradients.
     usages = [*([(last + 1, without)] if has_leaves else []), (last + 2, serving), (last, training)]
     return [(trial, usage.without(plan.own.unsupported)) for trial, usage in usages]

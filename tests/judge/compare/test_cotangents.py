@@ -1,4 +1,4 @@
-"""Tests what errors of a gradient under the normal cotangent are divided by: its size there, not the largest."""
+"""Tests what errors of a gradient under the normal cotangent are divided by: hardly more than its size there."""
 
 from __future__ import annotations
 

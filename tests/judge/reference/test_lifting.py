@@ -15,6 +15,19 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, weight):
+        context.save_for_backward(x, weight)
+        return (x.bfloat16() @ weight.bfloat16().T).float()
+
+    @staticmethod
+    def backward(context, gradient):
+        x, weight = (one.bfloat16() for one in context.saved_tensors)
+        gradient = gradient.bfloat16()
+        return (gradient @ weight).float(), (gradient.T @ x).float()
+
+
 class {kind}(nn.Module):
     def __init__(self):
         super().__init__()
@@ -44,6 +57,13 @@ BITS = "h = (x @ self.weight.T).bfloat16(); return h.float() + (h.detach().view(
 QUANTISED = "h = x @ self.weight.T; return h + (h.to(torch.float8_e4m3fn).float() - h).detach()"
 
 
+#: An int8 quantiser of rounded numbers, a threshold of rounded numbers, and what rounding leaves of a number.
+CODES = "h = (x @ self.weight.T).bfloat16().float(); return (h / h.abs().amax(-1, True) * 127).round().to(torch.int8)"
+THRESHOLD = "h = (x @ self.weight.T).bfloat16(); return torch.where(h > 1.0, h, -h).float()"
+REST = "h = x @ self.weight.T; return h.bfloat16(), h - h.bfloat16().float()"
+IN_BACKWARD = "return Linear.apply(x, self.weight)"
+
+
 @pytest.mark.parametrize(
     ("problem", "answer", "status"),
     [
@@ -52,8 +72,10 @@ QUANTISED = "h = x @ self.weight.T; return h + (h.to(torch.float8_e4m3fn).float(
         (CHAIN, IN_FLOAT32.replace("F.gelu", "F.silu"), Status.WRONG_OUTPUT),
         (DEQUANTISED, DEQUANTISED_IN_FLOAT32, Status.PASSED),
         (DEQUANTISED, DEQUANTISED_IN_FLOAT32.replace("- 8", "- 7"), Status.WRONG_OUTPUT),
+        (IN_BACKWARD, "return x @ self.weight.T", Status.PASSED),
+        (IN_BACKWARD, IN_BACKWARD, Status.PASSED),
     ],
-    ids=["fused", "copy", "another function", "dequantised", "another zero point"],
+    ids=["fused", "copy", "another function", "dequantised", "another zero point", "in backward", "rounds in backward"],
 )
 def test_rounding_by_the_reference_s_own_choice_is_no_duty(
     problem: str, answer: str, status: Status, tmp_path: Path, home: Path
@@ -64,7 +86,17 @@ def test_rounding_by_the_reference_s_own_choice_is_no_duty(
     assert record.status is status, record.message
 
 
-@pytest.mark.parametrize(("forward", "without"), [(BITS, "x @ self.weight.T"), (QUANTISED, "x @ self.weight.T")])
+@pytest.mark.parametrize(
+    ("forward", "without"),
+    [
+        (BITS, "x @ self.weight.T"),
+        (QUANTISED, "x @ self.weight.T"),
+        (CODES, "(x @ self.weight.T * 40).round().to(torch.int8)"),
+        (THRESHOLD, "(lambda h: torch.where(h > 1.1, h, -h))(x @ self.weight.T)"),
+        (REST, "(x @ self.weight.T).bfloat16(), 0 * (x @ self.weight.T)"),
+    ],
+    ids=["bits", "8-bit floats", "codes", "threshold", "rest"],
+)
 def test_what_is_made_of_the_bits_of_a_low_precision_is_judged(
     forward: str, without: str, tmp_path: Path, home: Path
 ) -> None:

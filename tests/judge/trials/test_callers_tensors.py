@@ -43,10 +43,11 @@ def get_init_inputs():
     return []
 """
 RIGHT = "return torch.sin(x * self.w + y * self.b)"
-#: The gradients of the two inputs as they should be, and with one memory.
-APART, SHARED = "own, own", "own.view(16, 33), own.view(16, 33)"
-SUM = "return Sum.apply(x, y) * 1.0 + 0 * (self.w + self.b)"
-IN_VIEWS = "return x.view(-1) + y.view(-1)"
+#: The gradients of two parameters as they should be, and with one memory.
+APART, SHARED = "own, own", "own.view(own.shape), own.view(own.shape)"
+SUM = "return Sum.apply(self.w, self.b) * x + y"
+OF_INPUTS = "return Sum.apply(x, y) * 1.0 + 0 * (self.w + self.b)"
+IN_VIEWS = "return (self.w.view(-1) + self.b.view(-1)) * x + y"
 DETACHED = "with torch.no_grad(): return torch.sin(x * self.w + y * self.b)"
 
 
@@ -76,9 +77,10 @@ def test_what_the_caller_owns_stays(body: str, status: Status, words: str, tmp_p
     [
         (SUM, SUM, APART, Status.PASSED),
         (SUM, SUM, SHARED, Status.WRONG_GRADIENT),
+        (OF_INPUTS, OF_INPUTS, SHARED, Status.PASSED),  # few inputs are leaves
         (IN_VIEWS, IN_VIEWS, APART, Status.PASSED),  # torch itself shares the memory there
     ],
-    ids=["one tensor twice", "two views", "views of the problem's own"],
+    ids=["one tensor twice", "two views", "of inputs", "views of the problem's own"],
 )
 def test_gradients_that_share_memory_are_wrong_once_they_add_up(
     problem: str, answer: str, gradients: str, status: Status, tmp_path: Path, home: Path

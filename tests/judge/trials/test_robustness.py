@@ -116,3 +116,11 @@ def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch:
     monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", 0)
     monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_OF_LARGE_S", 60)
     assert set(record(RIGHT).robustness.values()) == {"passed"}
+
+
+def test_a_result_without_a_batch_may_be_as_long_as_two(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(draw="randn").replace("return torch.relu(x - 0.5)", "return x.T @ x")
+    problem = problem.replace("(6, 33)", "(6, 12)")
+    one = judged(problem, problem.replace("class Model(", "class ModelNew("), tmp_path, home)
+    assert one.status is Status.PASSED
+    assert one.robustness["larger batch"].startswith("left out: ")
