@@ -148,7 +148,7 @@ def having_gradients(leaves: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
         yield changed
     finally:
         changed += [name for name, leaf in leaves.items() if leaf.grad is not given[name]]
-        if not changed and not all(bool(one == 1) for one in ones.values()):
+        if not changed and not all(one.item() == 1 for one in ones.values()):  # an operator would count as work
             changed += leaves
         for leaf in leaves.values():
             leaf.grad = None
