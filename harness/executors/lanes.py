@@ -104,14 +104,19 @@ class Lanes:
             TimeIsUp: The deadline has passed.
         """
         while True:
-            for tag in withdrawals.withdrawn() if withdrawals is not None else ():
-                self._withdraw(tag, feed, builders)
             yield from feed.fill(len(self.free))
             yield from self._hand_out(feed)
             if feed.is_over:
                 return
+            if withdrawals is not None:
+                withdrawals.read()  # also where the feed has no room for more
+            # A descriptor does not report what is already in a buffer, so nothing is read behind these checks.
             if feed.can_read(len(self.free)):
-                continue  # a descriptor does not report lines that are already in a buffer
+                continue
+            if withdrawals is not None and (tags := withdrawals.withdrawn()):
+                for tag in tags:
+                    self._withdraw(tag, feed, builders)
+                continue
             watched: list[Any] = [*self.busy, *self.opening]
             if builders is not None:
                 watched.append(builders)

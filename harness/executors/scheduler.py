@@ -86,8 +86,11 @@ class Withdrawals(Protocol):
     def is_over(self) -> bool:
         """True if no further message will arrive."""
 
+    def read(self) -> None:
+        """Reads all messages that have arrived."""
+
     def withdrawn(self) -> Sequence[str]:
-        """Returns the tags of requests withdrawn since the last call, without blocking."""
+        """Returns the tags of requests that were read as withdrawn since the last call."""
 
 
 class Scheduler:

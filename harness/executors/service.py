@@ -62,16 +62,15 @@ class Requests:
 
     def is_ready(self) -> bool:
         """Returns whether a request or the end has arrived."""
-        self._read()
+        self.read()
         return bool(self._arrived) or self.is_over
 
     def withdrawn(self) -> Sequence[str]:
-        """Returns the tags of jobs that the program has withdrawn since the last call."""
-        self._read()
+        """Returns the tags of jobs that were read as withdrawn since the last call."""
         tags, self._withdrawn = self._withdrawn, []
         return tags
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Reads all messages that have arrived, so that the program never waits to send one."""
         while not self.is_over and self._link.poll():
             try:
