@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks.common import count, program, say, table
 from harness.emulator.lexer import Kind, Token
 from harness.emulator.lexer import tokenize as tokens_of
+from harness.errors import UsageError
 
 #: What replaces a token's text, by operator. Each pair is tried where the first stands in CUDA source.
 REPLACED = {
@@ -44,9 +45,11 @@ REPLACED = {
     "atomic": {"atomicAdd": "*"},
     "memory": {"zeros": "empty", "zeros_like": "empty_like"},
 }
-#: What becomes of a mutant.
-OUTCOMES = KILLED, BY_CHECK, SURVIVES, NOT_BUILT = "killed", "killed by check", "survives", "does not build"
-#: Operators whose text follows from more than one token.
+#: The outcomes of a mutant. Without a verdict nothing is known of it.
+KILLED, BY_CHECK, SURVIVES, NOT_BUILT = "killed", "killed by check", "survives", "does not build"
+NO_VERDICT = "no verdict"
+OUTCOMES = (KILLED, BY_CHECK, SURVIVES, NOT_BUILT, NO_VERDICT)
+#: All operators. For the last five more than one token decides.
 OPERATORS = (*REPLACED, "number", "index", "guard", "barrier", "initial value")
 _NO_OPERANDS = {
     "return",
@@ -93,12 +96,20 @@ class Change:
 
 
 def changes(source: str) -> list[Change]:
-    """Return all changes of a Python file's CUDA sources, in order."""
+    """Return all changes of a Python file's CUDA sources, in order.
+
+    Raises:
+        UsageError: It is no Python.
+    """
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found: list[Change] = []
-    for token in tokenize.generate_tokens(StringIO(source).readline):
+    try:
+        tokens = list(tokenize.generate_tokens(StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise UsageError(f"a solution is not Python: {error}") from None
+    for token in tokens:
         if token.type == tokenize.STRING and re.search(r"__global__|torch::", token.string):
             begin = starts[token.start[0] - 1] + token.start[1]
             found += _of_cuda(token.string, begin)
@@ -129,7 +140,7 @@ def _of_cuda(text: str, begin: int) -> Iterator[Change]:
         if word == "]" and before != "[":
             yield Change("index", start, start, " + 1")
         if word in _BARRIERS and after == "(":
-            close = next(at for at, later in places[number:] if later.text == ";")
+            close = next((at for at, later in places[number:] if later.text == ";"), end)
             yield Change("barrier", start, close, "(void)0" if before not in (".", "->") else "size()")
         if word == "if" and after == "(":
             open_at, close_at = _parentheses(places[number + 1 :])
@@ -174,7 +185,7 @@ def _parentheses(places: Sequence[tuple[int, Token]]) -> tuple[int, int]:
 
 @dataclass
 class Judged:
-    """What came of one file.
+    """The verdict on one file.
 
     Attributes:
         statuses: The status of each case.
@@ -240,8 +251,11 @@ def outcomes_of(
         checked = judged([original, *alive] if alive else [], problem, [*options, "--check"])
     found = []
     for file in files:
-        if {"BUILD_ERROR", "UNSUPPORTED"} & set(plain[file.stem].statuses):
+        statuses = set(plain[file.stem].statuses)
+        if {"BUILD_ERROR", "UNSUPPORTED"} & statuses:
             found.append(NOT_BUILT)
+        elif not statuses or "None" in statuses:
+            found.append(NO_VERDICT)
         elif file not in alive:
             found.append(KILLED)
         else:

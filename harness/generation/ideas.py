@@ -33,7 +33,7 @@ _TECHNIQUES = {
 
 @dataclass(frozen=True)
 class Idea:
-    """What an attempt tried, and what came of it.
+    """An attempt's idea, its techniques and its result.
 
     Attributes:
         words: The answer's prose before its first code, shortened; or empty.

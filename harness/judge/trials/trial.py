@@ -145,9 +145,9 @@ def run_trial(
     again: tuple[str, Sequence[torch.Tensor], Mapping[str, torch.Tensor]] | None = None
     if usage.is_recorded and not context.leaves:
         further = replace(ORDINARY, again=RECORDED)
-        found = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=further)
-        if not all(map(same_bytes, (*found[0], *found[1].values()), (*received, *buffers.values()))):
-            again = RECORDED, *found
+        tensors, kept = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=further)
+        if not all(map(same_bytes, (*tensors, *kept.values()), (*received, *buffers.values()))):
+            again = RECORDED, tensors, kept
     answers: list[ReceivedGradients] = []
     if context.leaves:
         # The cotangent "output" is what the candidate returned: expected values stay with the
