@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,6 +35,10 @@ for name in [name for name in os.environ if name.startswith("HARNESS_") or name 
     del os.environ[name]
 # Where nothing is kept of compiled modules, each of the thousand processes that tests start compiles the harness.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A shell ignores SIGINT for what it starts in the background, and processes that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, however slow the machine is, and nothing kept from one run for the next.
 settings.register_profile(

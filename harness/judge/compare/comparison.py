@@ -42,7 +42,7 @@ from harness.judge.reference.equivalence import Allowance, Errors, Slices, joine
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
-from harness.judge.reference.reference import Reference, input_names
+from harness.judge.reference.reference import Reference
 from harness.judge.reference.reference_errors import NORMAL, OWN_OUTPUT, Deviations, Gauge, Gauges, Influence, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
@@ -97,7 +97,7 @@ class Comparison:
         self._exact = reference.exact(draw, seed)
         self._bits = mantissa_bits(precision)
         self._gauges_at_need = gauges_at_need and self._bits is None
-        self._inputs = set(input_names(draw).values())
+        self._inputs = set(draw.input_names().values())
         self._outputs: dict[str, ReceivedTensor] = {}
         self._gradients: dict[str, ReceivedTensor] = {}
         self._settled = settled

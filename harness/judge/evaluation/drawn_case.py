@@ -23,9 +23,9 @@ from harness.judge.process.handle import WorkerHandle
 from harness.judge.reference.graph import differentiable_leaves
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
-from harness.judge.reference.reference import EXACT_SHARE, Reference, input_names
+from harness.judge.reference.reference import EXACT_SHARE, Reference
 from harness.judge.reference.reference_cache import CaseCache, ReferenceCache, Shape
-from harness.judge.reference.second_call import check_second_call
+from harness.judge.reference.second_call import check_second_call, check_without_autograd
 from harness.judge.reference.tf32 import Products, allowed_on, class_of_eager, judged_class
 from harness.judge.reference.unsupported import unsupported
 from harness.judge.trials.further_draws import DrawSource
@@ -159,7 +159,7 @@ def draw_case(
         state=first.state,
         outputs=shape.outputs,
         leaves={name: leaf for name, leaf in _leaf_tensors(first).items() if name in shape.leaves},
-        input_names=input_names(first),
+        input_names=first.input_names(),
         device=device,
         integrity=integrity,
     )
@@ -257,6 +257,7 @@ def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Sh
     watcher, products = Watcher(), Products()
     graph = reference.eager(first, seed, _both(products, Watching(watcher)))
     reference.check_randomness(first, seed, graph)
+    check_without_autograd(reference, first, seed)
     leaves: tuple[str, ...] = ()
     if any(output.requires_grad for output in graph.outputs):
         leaves = tuple(differentiable_leaves(graph.gradients(constant(graph.outputs, 1.0))))
@@ -282,7 +283,7 @@ def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any
 
 
 def _leaf_tensors(first: Draw) -> dict[str, torch.Tensor]:
-    named = {name: first.inputs[position] for position, name in input_names(first).items()}
+    named = {name: first.inputs[position] for position, name in first.input_names().items()}
     return named | dict(first.model.named_parameters())
 
 

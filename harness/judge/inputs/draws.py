@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import math
 import random
 import weakref
@@ -57,6 +58,27 @@ class Draw:
     def differentiable_inputs(self) -> list[int]:
         """Return the positions of the floating tensors among the inputs."""
         return [position for position, value in enumerate(self.inputs) if is_differentiable(value)]
+
+    @property
+    def batch(self) -> int | None:
+        """The length of dimension 0 of the first tensor input; None if no input has a batch."""
+        for value in self.inputs:
+            if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
+                return value.shape[0]
+        return None
+
+    def input_names(self) -> dict[int, str]:
+        """Name the differentiable inputs by position, after the forward's arguments if possible."""
+        taken = {name for name, _ in self.model.named_parameters()}
+        try:
+            arguments = list(inspect.signature(self.model.forward).parameters)
+        except (TypeError, ValueError):
+            arguments = []
+        names = {}
+        for position in self.differentiable_inputs():
+            name = arguments[position] if position < len(arguments) else ""
+            names[position] = name if name and name not in taken else f"inputs[{position}]"
+        return names
 
     def mark(self) -> bytes:
         """Digest some elements of every tensor and all other values; different draws differ in it."""

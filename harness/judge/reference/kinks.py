@@ -19,7 +19,7 @@ from harness.judge.reference.equivalence import FLOORS, Slices
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kink_modes import Bounds, Counter, EagerOperands, Mover, Watching
 from harness.judge.reference.reduced_precision import cut_inputs
-from harness.judge.reference.reference import Reference, batch_of
+from harness.judge.reference.reference import Reference
 from harness.records.record import PrecisionClass
 
 #: The most rounds of redrawing samples, and the most evaluations of the whole batch for it.
@@ -122,7 +122,7 @@ class Kinks:
             fresh = self._fresh(draw, seed, turn)
             inputs = fresh.inputs
             if rows is not None:
-                inputs = _with_rows(draw.inputs, fresh.inputs, rows, batch_of(draw) or 1)
+                inputs = _with_rows(draw.inputs, fresh.inputs, rows, draw.batch or 1)
             draw = replace(draw, inputs=inputs)
         return Settled(draw, known.redrawn, known.remaining, known.bounds)
 
@@ -133,7 +133,7 @@ class Kinks:
         total = int(counts.sum()) + others
         if not total:
             return Settled(draw, 0, 0, bounds), []
-        if batch_of(draw) is None or not self._reference.samples_are_independent(draw, seed):
+        if draw.batch is None or not self._reference.samples_are_independent(draw, seed):
             return self._redraw_whole(Settled(draw, 0, total, bounds), seed)
         settled, redrawn, taken = self._redraw_samples(draw, seed, bounds, counts)
         # The first few samples may have misled the test of independence, so count again.
@@ -162,7 +162,7 @@ class Kinks:
         It uses the same pieces as the exact evaluation. With ``learn`` the first piece sets the
         bounds.
         """
-        batch = batch_of(draw) or 1
+        batch = draw.batch or 1
         piece = self._reference.exact(draw, seed).pieces[0]
         wanted = torch.arange(batch) if rows is None else rows
         counts: list[torch.Tensor] = []
@@ -207,7 +207,7 @@ class Kinks:
 
     def _redraw_whole(self, settled: Settled, seed: int) -> tuple[Settled, list[tuple[int, torch.Tensor | None]]]:
         """Draw all inputs again a few times, and keep those with the fewest near elements."""
-        samples = batch_of(settled.draw) or 1
+        samples = settled.draw.batch or 1
         best = settled
         taken: list[tuple[int, torch.Tensor | None]] = []
         for turn in range(1, WHOLE_DRAWS):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,6 +36,7 @@ from harness.judge.inputs.randomness import (
     states,
 )
 from harness.judge.inputs.ranges import within
+from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.lifting import Lifting, is_rounded
 from harness.judge.reference.torch_settings import ExactConvolutions, default_dtype, other_thread_count
@@ -72,7 +72,7 @@ class Exact:
         self._reference = reference
         self._draw = draw
         self._seed = seed
-        batch = batch_of(draw) or 0
+        batch = draw.batch or 0
         self.pieces: list[slice | None] = [None]
         if rows is not None and rows < batch:
             self.pieces = [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)]
@@ -142,7 +142,7 @@ class Reference:
 
     def exact(self, draw: Draw, seed: int) -> Exact:
         """Return the float64 reference for a draw, in pieces where memory is short."""
-        batch = batch_of(draw)
+        batch = draw.batch
         elements = sum(value.numel() for value in draw.inputs if isinstance(value, torch.Tensor))
         needed = elements * EXACT_BYTES_PER_ELEMENT
         if batch is None or needed <= self._memory_bytes or not self.samples_are_independent(draw, seed):
@@ -155,8 +155,9 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
-        graph = self.run(draw, seed, None, None, watch=watch)
-        self._notice_forms(graph, batch_of(draw))
+        with contextlib.nullcontext() if self._dtypes else TriedOnCpu(is_own=True):
+            graph = self.run(draw, seed, None, None, watch=watch)
+        self._notice_forms(graph, draw.batch)
         return graph
 
     def check_randomness(self, draw: Draw, seed: int, graph: Graph) -> None:
@@ -235,7 +236,7 @@ class Reference:
         """
         straight = self.run(draw, seed, None, piece)
         yield straight, None
-        count = batch_of(draw) if piece is None else piece.stop - piece.start
+        count = draw.batch if piece is None else piece.stop - piece.start
         self._notice_forms(straight, count)
         del straight  # Release the graph before the next run.
         orders: list[torch.Tensor | None] = [None, None]
@@ -272,13 +273,13 @@ class Reference:
             self._independent = False
 
     def _try_parts(self, draw: Draw, seed: int) -> bool:
-        count = min(batch_of(draw) or 0, 4)
+        count = min(draw.batch or 0, 4)
         if count < 2:
             return False
         try:
-            together = self.run(draw, seed, torch.float64, slice(0, count)).outputs
-            first = self.run(draw, seed, torch.float64, slice(0, 1)).outputs
-            others = self.run(draw, seed, torch.float64, slice(1, count)).outputs
+            together = self.run(draw, seed, torch.float64, slice(0, count), watch=TriedOnCpu()).outputs
+            first = self.run(draw, seed, torch.float64, slice(0, 1), watch=TriedOnCpu()).outputs
+            others = self.run(draw, seed, torch.float64, slice(1, count), watch=TriedOnCpu()).outputs
         except ProblemError:
             return False
         return all(
@@ -338,11 +339,13 @@ class Reference:
             return False
         if lifting.has_decided and self._tried(draw, seed, rows, None) is not None:
             return False
-        return is_rounded(graph.outputs, self._evaluated(draw, seed, None, rows, differentiate=False).outputs)
+        eager = self._evaluated(draw, seed, None, rows, watch=TriedOnCpu(), differentiate=False)
+        return is_rounded(graph.outputs, eager.outputs)
 
     def _tried(self, draw: Draw, seed: int, rows: slice | torch.Tensor | None, lifting: Lifting | None) -> Graph | None:
+        evaluate = functools.partial(self._evaluated, draw, seed, torch.float64, rows, lifting=lifting)
         try:
-            graph = self._convolutions.call(lambda: self._evaluated(draw, seed, torch.float64, rows, lifting=lifting))
+            graph = self._convolutions.call(lambda: evaluate(watch=TriedOnCpu()))
             if lifting is not None and lifting.has_changed and any(one.requires_grad for one in graph.outputs):
                 graph.gradients([torch.ones_like(output) for output in graph.outputs])
         except ProblemError:  # It looks at dtypes or bits, say.
@@ -368,8 +371,8 @@ class Reference:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.copy_(nudged(parameter, nudge))
-        batch = batch_of(draw)
-        names = input_names(draw)
+        batch = draw.batch
+        names = draw.input_names()
         leaves: dict[str, torch.Tensor] = {}
         arguments: list[Any] = []
         for position, value in enumerate(draw.inputs):
@@ -404,6 +407,8 @@ class Reference:
                 raise failure(self._problem, what, error) from error
             drawn_from = drawn_since(before)
         structure, outputs = self._taken_apart(result)
+        if not differentiate:  # Forward may have turned autograd on.
+            outputs = [output.detach() for output in outputs]
         if dtype is torch.float64 and len(outputs) == len(self._dtypes):
             outputs = [within(*pair) for pair in zip(outputs, self._dtypes, strict=True)]
         given_tensors = ((at, value) for at, value in enumerate(arguments) if isinstance(value, torch.Tensor))
@@ -463,28 +468,6 @@ class Reference:
                 f"from draw to draw ({first.path}: {first.value}, then {now.value}): return values that "
                 "depend on the inputs as tensors"
             )
-
-
-def batch_of(draw: Draw) -> int | None:
-    """Return the length of dimension 0 of the first tensor input; None if no input has a batch."""
-    for value in draw.inputs:
-        if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] > 1:
-            return value.shape[0]
-    return None
-
-
-def input_names(draw: Draw) -> dict[int, str]:
-    """Name the differentiable inputs by position, after the forward's arguments if possible."""
-    taken = {name for name, _ in draw.model.named_parameters()}
-    try:
-        arguments = list(inspect.signature(draw.model.forward).parameters)
-    except (TypeError, ValueError):
-        arguments = []
-    names = {}
-    for position in draw.differentiable_inputs():
-        name = arguments[position] if position < len(arguments) else ""
-        names[position] = name if name and name not in taken else f"inputs[{position}]"
-    return names
 
 
 def _close(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Checks that an instance of the reference can be called again, as trials call a candidate's."""
+"""Checks that the reference can be called as trials call a candidate: without autograd, and a second time."""
 
 from __future__ import annotations
 
@@ -56,6 +56,27 @@ def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: 
         _differentiate(again)
     except RuntimeError as error:
         raise ProblemError(f"{kept} has no backward of its own ({one_line(str(error))}): {remedy}") from error
+
+
+def check_without_autograd(reference: Reference, draw: Draw, seed: int) -> None:
+    """Check that a forward runs under ``torch.no_grad()``, as timed calls and some trials run it.
+
+    Args:
+        reference: Evaluates the reference.
+        draw: A draw with which it runs otherwise.
+        seed: Seed of the random numbers that the forward draws.
+
+    Raises:
+        ProblemError: It does not run so.
+    """
+    try:
+        reference.run(draw, seed, None, None, differentiate=False)
+    except ProblemError as error:
+        raise ProblemError(
+            f"{error}. This forward ran under torch.no_grad(), as in a server: compute derivatives inside of it under "
+            "torch.enable_grad(), of a tensor that needs a gradient (x if x.requires_grad else "
+            "x.detach().requires_grad_())"
+        ) from error
 
 
 def _differentiate(graph: Graph) -> None:

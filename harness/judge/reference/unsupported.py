@@ -12,6 +12,7 @@ from harness.errors import ProblemError
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, constant
 from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE
+from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
 from harness.wire.commands import EVALUATION, INFERENCE, RETURNED
@@ -45,8 +46,7 @@ def unsupported(reference: Reference, draw: Draw, seed: int, graph: Graph, leave
             found.add(way)
     if not _runs(lambda: _infer(reference, draw, seed)):
         found.add(INFERENCE)
-    # On a GPU an index beyond its bounds would end the judge.
-    if graph.outputs[0].device.type == "cpu" and not _runs(lambda: _reorder(reference, draw, seed)):
+    if not _runs(lambda: _reorder(reference, draw, seed)):
         found.add(REORDERED)
     return frozenset(found | _of_backward(graph, leaves)) if leaves else frozenset(found)
 
@@ -83,7 +83,7 @@ def _infer(reference: Reference, draw: Draw, seed: int) -> None:
 
 def _reorder(reference: Reference, draw: Draw, seed: int) -> None:
     changed = replace(draw, inputs=[reversed_input(value) for value in draw.inputs])
-    reference.run(changed, seed, None, None, differentiate=False)
+    reference.run(changed, seed, None, None, differentiate=False, watch=TriedOnCpu())
 
 
 def _runs(run: Callable[[], None]) -> bool:

@@ -22,6 +22,7 @@ from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw,
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import Kinks
 from harness.judge.reference.reduced_precision import cut, mantissa_bits
@@ -167,7 +168,7 @@ def why_not_judged(reference: Reference, drawn: Draw, seed: int, differentiate: 
     is_zero = True
     try:
         for piece in reference.exact(drawn, seed).pieces:
-            graph = reference.run(drawn, seed, None, piece, differentiate=differentiate)
+            graph = reference.run(drawn, seed, None, piece, watch=TriedOnCpu(), differentiate=differentiate)
             for name, tensor in _tensors(graph, seed):
                 if not bool(torch.isfinite(tensor).all()):
                     return f"the reference's {name} is not finite"

@@ -27,8 +27,8 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import Faults
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.kinks import Settled
-from harness.judge.reference.reference import batch_of
 from harness.judge.trials.further_draws import ROBUSTNESS, DrawSource
 from harness.judge.trials.trial import forward_seed, received_outputs, run_trial, settle
 from harness.records.record import REPORT, Finding, Status
@@ -194,7 +194,7 @@ def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
 def _batch(calls: _Calls) -> str:
     """Give half of the batch."""
     drawn, exchange = calls.draw, calls.context.exchange
-    batch = batch_of(drawn)
+    batch = drawn.batch
     if batch is None:
         raise LeftOut("no input has a batch that can be halved")
     rows = batch // 2
@@ -203,7 +203,7 @@ def _batch(calls: _Calls) -> str:
         for value in drawn.inputs
     ]
     smaller = replace(drawn, inputs=inputs)
-    outputs = calls.context.reference.run(smaller, 0, None, None, differentiate=False).outputs
+    outputs = calls.context.reference.run(smaller, 0, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     regions = [
         replace(region, shape=tuple(output.shape)) for region, output in zip(exchange.outputs, outputs, strict=True)
     ]
@@ -222,7 +222,7 @@ def _batch(calls: _Calls) -> str:
 def _larger_batch(calls: _Calls) -> str:
     """Give twice as many samples, the problem's own behind others."""
     drawn, reference = calls.draw, calls.context.reference
-    batch = batch_of(drawn)
+    batch = drawn.batch
     if batch is None:
         raise LeftOut("no input has a batch to extend")
     if reference.changes:
@@ -234,7 +234,8 @@ def _larger_batch(calls: _Calls) -> str:
         for value in drawn.inputs
     ]
     ordinary = reference.run(drawn, 0, None, None, differentiate=False).outputs
-    larger = reference.run(replace(drawn, inputs=inputs), 0, None, None, differentiate=False).outputs
+    twice = replace(drawn, inputs=inputs)
+    larger = reference.run(twice, 0, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     for one, other in zip(ordinary, larger, strict=True):
         expected = (2 * batch, *one.shape[1:])
         if not one.dim() or len(one) != batch or other.shape != expected or not _is_like(other[batch:], one):
@@ -274,7 +275,8 @@ def _not_finite(calls: _Calls) -> str:
     drawn = replace(calls.draw, inputs=inputs)
     if not drawn.differentiable_inputs():
         raise LeftOut("no input is a floating-point tensor")
-    expected = context.reference.run(drawn, forward_seed(context, 0), None, None, differentiate=False).outputs
+    seed = forward_seed(context, 0)
+    expected = context.reference.run(drawn, seed, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     received = received_outputs(context, calls.worker, calls.clock, drawn)
     for path, mine, theirs in zip(paths_of(context.structure), received, expected, strict=True):
         if theirs.is_floating_point():
@@ -343,7 +345,7 @@ def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], tor
 
 
 def _require_finite(calls: _Calls, drawn: Draw) -> None:
-    outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False).outputs
+    outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     if not all(bool(output.isfinite().all()) for output in outputs):
         raise LeftOut("the reference's output would not be finite")
 

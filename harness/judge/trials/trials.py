@@ -24,7 +24,6 @@ from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
-from harness.judge.reference.reference import input_names
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
@@ -88,7 +87,7 @@ class Plan:
         """Return how an ordinary trial calls the candidate."""
         if self.is_brief:
             return ORDINARY
-        context, names = self.context, set(input_names(self.first).values())
+        context, names = self.context, set(self.first.input_names().values())
         inputs = [name for name in context.leaves if name in names]
         parameters = [name for name in context.leaves if name not in names]
         usage = usage_of(trial, inputs, parameters, context.secret).without(context.unsupported)

@@ -13,7 +13,6 @@ from harness.judge.compare.comparison import FORMS_CHANGE, Comparison
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.reference.equivalence import deviation, magnitude, relative
-from harness.judge.reference.reference import batch_of, input_names
 from harness.judge.validation.check_types import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem
@@ -96,7 +95,7 @@ def influence(trials: Trials) -> Iterator[CheckFinding]:
 
 def _constant_inputs(draws: Sequence[Draw]) -> Iterator[str]:
     """Yield the names of inputs, tensors or numbers, that no draw changes."""
-    names = input_names(draws[0])
+    names = draws[0].input_names()
     for position, value in enumerate(draws[0].inputs):
         others = [draw.inputs[position] for draw in draws[1:]]
         if isinstance(value, torch.Tensor):
@@ -144,7 +143,7 @@ def _changed_draws(
         yield name, replace(draw, model=model)
         with torch.no_grad():
             parameter.copy_(before)
-    names = input_names(draw)
+    names = draw.input_names()
     for position, value in enumerate(draw.inputs):
         if isinstance(value, torch.Tensor) and value.numel():
             fresh = _other_value(value, other.inputs[position], generator)
@@ -173,7 +172,7 @@ def _is_equal(value: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _few(trials: Trials, draw: Draw) -> Draw:
     """Return the draw with few samples, if these are independent."""
-    batch = batch_of(draw)
+    batch = draw.batch
     if batch is None or batch <= SAMPLES or not trials.forward.samples_are_independent(draw, trials.seed):
         return draw
     inputs = [

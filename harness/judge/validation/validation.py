@@ -33,8 +33,8 @@ from harness.judge.reference.equivalence import (
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks
-from harness.judge.reference.reference import EXACT_SHARE, Reference, input_names
-from harness.judge.reference.second_call import check_second_call
+from harness.judge.reference.reference import EXACT_SHARE, Reference
+from harness.judge.reference.second_call import check_second_call, check_without_autograd
 from harness.judge.trials.further_draws import DrawSource, declared_draws
 from harness.judge.validation.check_types import STRUCTURE, CheckFinding, ProblemCheck, bad_structure
 from harness.judge.validation.sensitivity import influence, variation
@@ -286,6 +286,7 @@ class _Case:
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         self._without_graphs.is_random = self._reference.is_random
+        check_without_autograd(self._reference, self._draws[0], self._seed)
         again = self._reference.eager(self._draws[0], self._seed)
         check_second_call(self._problem, self._reference, self._draws[0], self._seed, again)
         del again
@@ -349,7 +350,7 @@ class _Case:
         leaves: dict[str, dict[str, list[Slices]]] = {}
         parameters: dict[str, dict[str, torch.Tensor]] = {}
         unused: set[str] = set()
-        of_inputs = set(input_names(self._draws[0]).values())
+        of_inputs = set(self._draws[0].input_names().values())
         for piece in exact.pieces:
             graph = exact.graph(piece)
             for name, output in zip(scales, graph.outputs, strict=True):
@@ -418,7 +419,7 @@ class _Case:
         first = self._draws[0]
         forms = [TensorForm(output.shape, output.dtype) for output in self._graph.outputs]
         exchange = Exchange(
-            self._args, first.inputs, first.state, forms, {}, input_names=input_names(first), device=self._device
+            self._args, first.inputs, first.state, forms, {}, input_names=first.input_names(), device=self._device
         )
         with contextlib.closing(exchange):
             exchange.write_inputs(self._draws[1].inputs)

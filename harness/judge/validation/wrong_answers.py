@@ -23,7 +23,7 @@ from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.graph import Graph, differentiable_leaves
 from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, Rounding, cut, cut_inputs, mantissa_bits
-from harness.judge.reference.reference import Reference, batch_of, input_names
+from harness.judge.reference.reference import Reference
 from harness.judge.validation.check_types import CheckFinding
 from harness.records.record import PrecisionClass, TensorReport
 
@@ -280,7 +280,7 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
         if known[place].numel() and output.numel()
     }
     yield _Wrong("a constant", constants)
-    names = input_names(draw)
+    names = draw.input_names()
     for position, value in enumerate(draw.inputs):
         if isinstance(value, torch.Tensor):
             form = (value.shape, value.dtype)
@@ -291,7 +291,7 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
     large = {place: _large_alone(output) for place, output in enumerate(right)}
     what = "the answer, with zeros for its small elements"
     yield _Wrong(what, {place: one for place, one in large.items() if one is not None})
-    batch = batch_of(draw)
+    batch = draw.batch
     if batch is not None:
         first = trials.outputs(draw, torch.zeros(batch, dtype=torch.long))
         yield _Wrong("the first sample's answer for all samples", dict(enumerate(first)))

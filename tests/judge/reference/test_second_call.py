@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from harness.errors import ProblemError
 from harness.records.record import Status
 from tests.judge.in_process import judged
 
+Harness = Callable[..., Any]
 PROBLEM = """
 import torch
 import torch.nn as nn
@@ -97,3 +100,25 @@ def test_a_forward_that_spoils_its_own_backward_is_refused(tmp_path: Path, home:
     problem = PROBLEM.format(forward="y = torch.relu(self.linear(x)); y += x; return y")
     with pytest.raises(ProblemError, match="write `y = y \\+ x`, or judge outputs alone with --forward-only"):
         judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+
+
+FORCES = """
+        {first}
+            energy = torch.tanh(self.linear(x)).sum()
+            return torch.autograd.grad(energy, x, create_graph=True)[0]
+"""
+
+
+def test_a_forward_that_needs_autograd_is_refused(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(forward=FORCES.format(first="if True:"))
+    with pytest.raises(ProblemError, match=r"does not require grad.*ran under torch.no_grad\(\).*enable_grad"):
+        judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+
+
+def test_a_forward_that_turns_autograd_on_is_fine(tmp_path: Path, home: Path, harness: Harness) -> None:
+    needs = "x = x if x.requires_grad else x.detach().requires_grad_()"
+    problem = PROBLEM.format(forward=FORCES.format(first=f"{needs}\n        with torch.enable_grad():"))
+    assert judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home).status is Status.PASSED
+    ran = harness("validate", tmp_path / "problem.py", "--device", "cpu")
+    assert "FAILED" not in ran.out, ran.out
+    assert "fine" in ran.out

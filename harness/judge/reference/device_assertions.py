@@ -1,0 +1,68 @@
+"""Keeps a reference from a GPU's device assertions, each of which would end the judge's process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from harness.aten.dispatching import DispatchMode
+from harness.errors import ProblemError
+
+#: Operators whose CUDA kernels assert what their values are: indices within bounds, probabilities within [0, 1] and
+#: so on. In-place forms have a further ``_``. The list follows ``CUDA_KERNEL_ASSERT`` in ATen's sources.
+_ASSERTING = frozenset(
+    (
+        *("index", "_unsafe_index", "index_put", "_unsafe_index_put", "_index_put_impl"),
+        *("index_select", "index_add", "index_copy", "index_fill", "index_reduce", "take", "put"),
+        *("gather", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "embedding", "_embedding_bag"),
+        *("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward"),
+        *("binary_cross_entropy", "multinomial", "bernoulli", "binomial", "poisson", "repeat_interleave"),
+        *("max_unpool2d", "max_unpool3d", "_ctc_loss", "_assert_async"),
+    )
+)
+#: The most bytes that one run copies to the CPU.
+MOST_BYTES = 1 << 30
+
+
+class TriedOnCpu(DispatchMode):  # type: ignore[no-untyped-call]
+    """Runs such operators on the CPU before a GPU, within a ``with`` block; there they raise an error of torch's.
+
+    Args:
+        is_own: Whether the values are the problem's own, which are trusted where more than ``MOST_BYTES``
+            would be copied.
+
+    Raises:
+        ProblemError: More would be copied for other values.
+    """
+
+    def __init__(self, is_own: bool = False) -> None:
+        super().__init__()
+        self._is_own = is_own
+        self._bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        name = func._schema.name.partition("::")[2].removesuffix("_")
+        if name in _ASSERTING and any(one.is_cuda for one in given):
+            self._bytes += sum(one.nbytes for one in given)
+            if self._bytes <= MOST_BYTES:
+                with torch.random.fork_rng(devices=[]):
+                    func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
+            elif not self._is_own:
+                raise ProblemError(f"{name} could end the judge by a device assertion, and its tensors are too large "
+                                   "to try it on the CPU")  # fmt: skip
+        return func(*args, **kwargs)
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return a copy on the CPU; a CUDA generator or device becomes the CPU's."""
+    if isinstance(value, torch.Tensor):
+        return value.to("cpu", copy=True)
+    if isinstance(value, torch.Generator):
+        return torch.Generator()
+    return torch.device("cpu") if isinstance(value, torch.device) else value
