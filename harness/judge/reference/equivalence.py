@@ -114,10 +114,16 @@ class Slices:
         return Slices(self.squares[piece], self.maximum[piece], self.elements, self.by_slice)
 
     def at_most(self, factor: float, other: Slices) -> Slices:
-        """Return these sums, but for magnitudes no larger than ``factor`` times the other's, slice by slice."""
+        """Return these sums, but for magnitudes no larger than ``factor`` times the other's, slice by slice.
+
+        A slice of the other's counts at least its share here of the other's whole: chance may have
+        made it small, where it is a multiple of one random sum.
+        """
+        squares = _share(self.squares, other.squares.sum() / self.squares.sum())
+        maximum = _share(self.maximum, other.maximum.max() / self.maximum.max())
         return Slices(
-            torch.minimum(self.squares, factor**2 * other.squares),
-            torch.minimum(self.maximum, factor * other.maximum),
+            torch.minimum(self.squares, factor**2 * torch.maximum(other.squares, squares)),
+            torch.minimum(self.maximum, factor * torch.maximum(other.maximum, maximum)),
             self.elements,
             self.by_slice,
         )
@@ -130,6 +136,11 @@ class Slices:
             self.elements,
             self.by_slice,
         )
+
+
+def _share(sums: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+    """Return sums times a ratio, zero where that is not a number or infinite."""
+    return (sums * ratio).nan_to_num(0.0, 0.0, 0.0)
 
 
 def joined(parts: Sequence[Slices]) -> Slices:

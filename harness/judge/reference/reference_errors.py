@@ -306,7 +306,8 @@ def scale_under(cotangent: str, scales: Mapping[str, Slices]) -> Slices:
 
     That is its largest magnitude under any cotangent: terms of a gradient may cancel, and errors of
     one sign add up. Under the normal cotangent it is at most ``MOST_AMPLIFIED`` times the magnitude
-    there: a sum of positive numbers under a constant cotangent would hide too much.
+    there: a sum of positive numbers under a constant cotangent would hide too much. A sample whose
+    sum over the cotangent is small by chance is not held to that.
 
     Args:
         cotangent: The cotangent's name, "" for an output.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from harness.judge.reference.equivalence import magnitude
+from harness.judge.reference.reference_errors import MOST_AMPLIFIED, scale_under
 from harness.records.record import Status
 from tests.judge.in_process import judged
 
@@ -64,3 +68,11 @@ def test_operands_of_a_lower_class_are_wrong(gradient: str, status: Status, tmp_
     problem = SOURCE.format(kind="Model", gradient=FULL)
     record = judged(problem, SOURCE.format(kind="ModelNew", gradient=gradient), tmp_path, home)
     assert record.status is status, record.message
+
+
+def test_a_sample_whose_cotangents_cancel_by_chance_is_judged_as_the_others_are() -> None:
+    sizes = torch.tensor([5.0, 5.0, 0.001, 5.0], dtype=torch.float64)[:, None].expand(4, 3)
+    scales = {"normal": magnitude(sizes), "ones": magnitude(torch.full((4, 3), 100.0, dtype=torch.float64))}
+    first, _, third, _ = scale_under("normal", scales).slice_rms.tolist()
+    assert first == pytest.approx(MOST_AMPLIFIED * 5)
+    assert third == pytest.approx(MOST_AMPLIFIED * 5 * math.sqrt(3 / 4))  # the RMS over all samples
