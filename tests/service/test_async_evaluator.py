@@ -141,6 +141,8 @@ def test_a_stream_gives_every_answer_and_then_the_error_of_its_source(evaluator:
 
 def test_cancellation_ends_the_candidate_s_processes(evaluator: AsyncEvaluator) -> None:
     async def spun() -> int:
+        # The judge has started, and from now on only a candidate takes so long.
+        assert (await evaluator.evaluate(HONEST + "# before\n", PROBLEM, cases=["small"])).has_passed
         idle = descendants()
         task = asyncio.ensure_future(evaluator.evaluate(SPINNING, PROBLEM, cases=["small"]))
         end = time.monotonic() + LIMIT_S

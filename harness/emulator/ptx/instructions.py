@@ -395,6 +395,7 @@ _PRODUCTS = (
     ((16, 8, 8), ("f16.f16",), ("f16",)),
     ((16, 8, 16), ("f16.f16",), ("f16",)),
     ((16, 8, 4), ("tf32.tf32",), ("f32",)),
+    ((16, 8, 32), ("e4m3.e4m3", "e4m3.e5m2", "e5m2.e4m3", "e5m2.e5m2"), ("f32",)),
     ((8, 8, 4), ("f64.f64",), ("f64",)),
     *((shape, ("s8.s8", "s8.u8", "u8.s8", "u8.u8"), ("s32",)) for shape in ((8, 8, 16), (16, 8, 16), (16, 8, 32))),
 )
@@ -416,7 +417,7 @@ def _product(shape: tuple[int, int, int], factors: str, total: str) -> tuple[str
 
 
 _rows(
-    "ldmatrix, stmatrix (`m8n8`, `b16`), mma.sync (f16, bf16, tf32, f64, s8, u8)",
+    "ldmatrix, stmatrix (`m8n8`, `b16`), mma.sync (f16, bf16, tf32, f64, e4m3, e5m2, s8, u8)",
     (rf"ldmatrix{_8x8}", ">* @", "P::load_matrices<{count}, {trans?}>({a}, __LINE__)"),
     (rf"stmatrix{_8x8}", "@ *", "P::store_matrices<{count}, {trans?}>({a}, {b}, __LINE__)"),
     *(_product(shape, one, total) for shape, factors, totals in _PRODUCTS for one in factors for total in totals),

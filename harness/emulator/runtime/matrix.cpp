@@ -1,9 +1,11 @@
 // Products of matrices that a warp's lanes hold together, computed once all lanes have arrived.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include "tensor_core.h"
 #include "worker.h"
 #include "cuemu/small_float_bits.h"
 
@@ -33,7 +35,7 @@ Number widened(const LaneOfMatrix& lane, int i) {
     case Element::uint8: return static_cast<Number>(element_at<unsigned char>(lane.values, i));
     case Element::int32: return static_cast<Number>(element_at<int>(lane.values, i));
     case Element::e4m3:
-    case Element::e5m2: break;  // of warpgroups only
+    case Element::e5m2: return static_cast<Number>(small_float(lane.element, element_at<std::uint8_t>(lane.values, i)));
   }
   return Number();
 }
@@ -79,8 +81,30 @@ int place(const MatrixProduct& product, Role role, int lane, int i) {
   return (inner + number * 4 * held) * product.n + group;
 }
 
-// Products are exact, because factors have at most 11 significant bits and a float holds each
-// product. Sums are rounded to Number.
+// Adds the products to float sums. The chip takes some in two steps: of factors of 8 bits it makes halves, takes half of
+// each register at a time, and adds the addend at last; a fragment of tf32 it takes four deep.
+void add_floats(const MatrixProduct& product, const float* left, const float* right, float* sum) {
+  const int m = product.m, n = product.n, k = product.k;
+  const Element element = product.left.element;
+  const bool is_small = bytes_of(element) == 1, is_fragment = element == Element::tf32 && !product.is_mma;
+  const TensorCore core = tensor_core(element, product.right.element, product.sum_element, false);
+  if (!is_small && !is_fragment) return add_tensor_products(core, m, n, k, left, right, sum);
+  float some_left[kMostElements], some_right[kMostElements], total[kMostElements] = {};
+  for (int second = 0; second < 2; ++second) {
+    for (int inner = 0; inner < k / 2; ++inner) {
+      const int from = is_small ? inner / 2 * 4 + second * 2 + inner % 2 : second * (k / 2) + inner;
+      for (int row = 0; row < m; ++row) some_left[row * (k / 2) + inner] = left[row * k + from];
+      std::copy_n(right + from * n, n, some_right + inner * n);
+    }
+    add_tensor_products(core, m, n, k / 2, some_left, some_right, is_small ? total : sum);
+  }
+  if (!is_small) return;
+  for (int i = 0; i < m * n; ++i) {
+    sum[i] += total[i];
+    if (std::isnan(sum[i])) sum[i] = kTensorNan;
+  }
+}
+
 template <typename Number>
 void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   const int m = lanes[0]->m, n = lanes[0]->n, k = lanes[0]->k;
@@ -93,7 +117,8 @@ void multiply(const MatrixProduct* const (&lanes)[kLanes]) {
   gather(left, m * k, Role::left, &MatrixProduct::left);
   gather(right, k * n, Role::right, &MatrixProduct::right);
   gather(sum, m * n, Role::sum, &MatrixProduct::addend);
-  if (n == 8) add_products<8>(m, k, left, right, sum);
+  if constexpr (std::is_same_v<Number, float>) add_floats(*lanes[0], left, right, sum);
+  else if (n == 8) add_products<8>(m, k, left, right, sum);
   else if (n == 16) add_products<16>(m, k, left, right, sum);
   else add_products<32>(m, k, left, right, sum);
   for (int i = 0; i < m * n; ++i) {

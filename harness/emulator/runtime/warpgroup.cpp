@@ -1,9 +1,7 @@
-// wgmma: descriptors of matrices in shared memory, and the products. Sums are rounded to float after each addition, as
-// those of mma.sync here; the chip's own sums differ in their last bits.
+// wgmma: descriptors of matrices in shared memory, and the products.
 #include "warpgroup.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <type_traits>
 
 #include "cuemu/small_float_bits.h"
+#include "tensor_core.h"
 #include "worker.h"
 
 namespace cuemu {
@@ -21,21 +20,6 @@ constexpr int kMostColumns = 256;
 constexpr int kMostDepth = 32;
 constexpr std::uint32_t kChunkBytes = 16;
 constexpr std::uint32_t kWindow = 1u << 18;  // of addresses in descriptors
-
-// The values of a format of 8 bits with so many bits of exponent; e4m3 has no infinities.
-std::array<float, 256> small_values(int exponent_bits) {
-  std::array<float, 256> values{};
-  const int mantissa_bits = 7 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-  for (int bits = 0; bits < 256; ++bits) {
-    const int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
-    float value = std::ldexp(static_cast<float>(exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits)),
-                             std::max(exponent, 1) - bias - mantissa_bits);
-    if (exponent_bits == 5 && exponent == 31) value = mantissa == 0 ? INFINITY : NAN;
-    if (exponent_bits == 4 && (bits & 127) == 127) value = NAN;
-    values[static_cast<std::size_t>(bits)] = (bits & 128) != 0 ? -value : value;
-  }
-  return values;
-}
 
 const std::vector<float>& half_values() {
   static const std::vector<float> values = [] {
@@ -49,7 +33,6 @@ const std::vector<float>& half_values() {
 // Reads `count` elements that lie one after the other.
 template <typename Number>
 void decode(Element element, const char* from, int count, Number* to, int step) {
-  static const std::array<float, 256> e4m3 = small_values(4), e5m2 = small_values(5);
   const auto each = [&](auto word, auto value) {
     for (int i = 0; i < count; ++i) {
       std::memcpy(&word, from + static_cast<std::size_t>(i) * sizeof word, sizeof word);
@@ -62,8 +45,8 @@ void decode(Element element, const char* from, int count, Number* to, int step) 
     case Element::bfloat16: return each(std::uint16_t(), [](std::uint16_t bits) { return BfloatBits::widen(bits); });
     case Element::tf32:
       return each(std::uint32_t(), [](std::uint32_t bits) { return bit_cast<float>(bits & 0xffffe000u); });
-    case Element::e4m3: return each(std::uint8_t(), [&](std::uint8_t bits) { return e4m3[bits]; });
-    case Element::e5m2: return each(std::uint8_t(), [&](std::uint8_t bits) { return e5m2[bits]; });
+    case Element::e4m3:
+    case Element::e5m2: return each(std::uint8_t(), [&](std::uint8_t bits) { return small_float(element, bits); });
     case Element::int8: return each(std::int8_t(), [](std::int8_t value) { return value; });
     case Element::uint8: return each(std::uint8_t(), [](std::uint8_t value) { return value; });
     default: return;
@@ -96,10 +79,10 @@ int sum_place(int n, unsigned lane, int i) {
   return row * n + i / 4 * 8 + static_cast<int>(lane) % 4 * 2 + i % 2;
 }
 
-// Computes sums += left x right, both stored by rows, each sum in the order of the depth. The sums of two rows and of two
-// vectors' columns stay in registers meanwhile; n is a multiple of eight.
-template <typename Number>
-void add_products(int n, int k, const Number* left, const Number* right, Number* sums) {
+// Computes sums += left x right, integers stored by rows. The sums of two rows and of two vectors' columns stay in
+// registers meanwhile; n is a multiple of eight.
+void add_integers(int n, int k, const std::int64_t* left, const std::int64_t* right, std::int64_t* sums) {
+  using Number = std::int64_t;
   typedef Number Vector __attribute__((vector_size(16)));
   constexpr int kColumns = 16 / sizeof(Number);
   const auto load = [](const Number* from) {
@@ -192,7 +175,11 @@ void multiply(const SharedArena& arena, unsigned warp, const WarpgroupProduct* c
   if (!one.keeps) std::fill_n(sums, kRows * one.n, Number());
   else if (one.sum == Element::half) each_pair([](Number* pair, const char* from) { decode(Element::half, from, 2, pair, 1); });
   else each_pair(take_pair<Number>);
-  add_products(one.n, one.k, left, right, sums);
+  if constexpr (std::is_same_v<Number, float>) {
+    add_tensor_products(tensor_core(one.left, one.right, one.sum, true), kRows, one.n, one.k, left, right, sums);
+  } else {
+    add_integers(one.n, one.k, left, right, sums);
+  }
   if (one.sum == Element::half) each_pair(give_halves<Number>);
   else if (one.saturates) each_pair(give_pair<Number, true>);
   else each_pair(give_pair<Number, false>);

@@ -271,32 +271,38 @@ inline cudaError_t occupancy_max_potential_block_size(int* grid, int* block, con
   return cudaSuccess;
 }
 
+// The place of a pointer, which may point to constants, as CUDA's own headers cast it.
+template <typename T>
+void** place_of(T** data) {
+  return reinterpret_cast<void**>(const_cast<std::remove_cv_t<T>**>(data));
+}
+
 }  // namespace cuemu
 
 template <typename T>
 inline cudaError_t cudaMalloc(T** data, std::size_t bytes) {
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMalloc allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), bytes, "cudaMalloc allocation");
 }
 template <typename T>
 inline cudaError_t cudaMallocAsync(T** data, std::size_t bytes, cudaStream_t) {
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocAsync allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), bytes, "cudaMallocAsync allocation");
 }
 template <typename T>
 inline cudaError_t cudaMallocManaged(T** data, std::size_t bytes, unsigned = cudaMemAttachGlobal) {
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocManaged allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), bytes, "cudaMallocManaged allocation");
 }
 template <typename T>
 inline cudaError_t cudaMallocHost(T** data, std::size_t bytes, unsigned = 0) {
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaMallocHost allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), bytes, "cudaMallocHost allocation");
 }
 template <typename T>
 inline cudaError_t cudaHostAlloc(T** data, std::size_t bytes, unsigned) {
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), bytes, "cudaHostAlloc allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), bytes, "cudaHostAlloc allocation");
 }
 template <typename T>
 inline cudaError_t cudaMallocPitch(T** data, std::size_t* pitch, std::size_t width, std::size_t height) {
   *pitch = (width + 511) / 512 * 512;
-  return ::cuemu::allocate(reinterpret_cast<void**>(data), *pitch * height, "cudaMallocPitch allocation");
+  return ::cuemu::allocate(::cuemu::place_of(data), *pitch * height, "cudaMallocPitch allocation");
 }
 template <typename T>
 inline cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) {
