@@ -58,25 +58,34 @@ std::uint64_t cut(std::uint64_t magnitude, const TensorCore& core) {
   return core.to_odd && kept != magnitude ? kept | std::uint64_t{1} << shift : kept;
 }
 
-// One sum, whatever its numbers are.
-float sum_of(const TensorCore& core, int k, const float* left, const std::int16_t* left_exponents, const float* right,
-             const std::int16_t* right_exponents, int step, float addend, int exponent_of_addend) {
+// What is not finite of a sum: an infinity or NaN; zero if all is finite.
+float not_finite(int k, const float* left, const float* right, int step, float addend) {
   double plain = addend;
-  int top = exponent_of_addend;
   bool is_finite = std::isfinite(addend);
   for (int depth = 0; depth < k; ++depth) {
     plain += static_cast<double>(left[depth]) * right[depth * step];
     is_finite = is_finite && std::isfinite(left[depth]) && std::isfinite(right[depth * step]);
-    top = std::max(top, left_exponents[depth] + right_exponents[depth * step]);
   }
-  if (!is_finite) return std::isnan(plain) ? kTensorNan : static_cast<float>(plain);
+  if (is_finite) return 0.0f;
+  return std::isnan(plain) ? kTensorNan : static_cast<float>(plain);
+}
+
+// One sum of finite numbers, whatever their exponents are.
+float sum_of(const TensorCore& core, int k, const float* left, const std::int16_t* left_exponents, const float* right,
+             const std::int16_t* right_exponents, int step, float addend, int exponent_of_addend) {
+  int top = exponent_of_addend;
+  for (int depth = 0; depth < k; ++depth) {
+    top = std::max<int>(top, left_exponents[depth] + right_exponents[depth * step]);
+  }
   if (top < kOfZero / 2) return 0.0f;
   const int unit = core.fraction_bits - top;
-  double total = std::trunc(std::ldexp(static_cast<double>(addend), unit));
+  const double scale = std::ldexp(1.0, unit);
+  // Conversion to an integer cuts bits off.
+  auto total = static_cast<std::int64_t>(addend * scale);
   for (int depth = 0; depth < k; ++depth) {
-    total += std::trunc(std::ldexp(static_cast<double>(left[depth]) * right[depth * step], unit));
+    total += static_cast<std::int64_t>(static_cast<double>(left[depth]) * right[depth * step] * scale);
   }
-  std::uint64_t magnitude = static_cast<std::uint64_t>(std::fabs(total));
+  auto magnitude = static_cast<std::uint64_t>(total < 0 ? -total : total);
   const int below = -149 + unit;  // bits below float's least subnormal number
   if (below >= 64) return 0.0f;
   if (below > 0) magnitude = magnitude >> below << below;
@@ -158,6 +167,7 @@ void add_tensor_products(const TensorCore& core, int rows, int n, int k, const f
   const Range third = exponents(sums, rows * n, -126, of_sums);
   const bool is_easy = std::max(first.high + second.high, third.high) <= kMostExponent &&
                        std::min(first.low + second.low, third.low) >= -kMostExponent;
+  const bool is_finite = std::max({first.high, second.high, third.high}) < kNotFinite;
   for (int row = 0; row < rows; ++row) {
     const int in_left = row * k, in_sums = row * n;
     if (is_easy) {
@@ -169,7 +179,8 @@ void add_tensor_products(const TensorCore& core, int rows, int n, int k, const f
     }
     for (int column = 0; column < n; ++column) {
       float& sum = sums[in_sums + column];
-      sum = sum_of(core, k, left + in_left, of_left + in_left, right + column, of_right + column, n, sum,
+      const float strange = is_finite ? 0.0f : not_finite(k, left + in_left, right + column, n, sum);
+      sum = strange != 0.0f ? strange : sum_of(core, k, left + in_left, of_left + in_left, right + column, of_right + column, n, sum,
                    of_sums[in_sums + column]);
     }
   }
