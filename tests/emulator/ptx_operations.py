@@ -13,14 +13,14 @@ import argparse
 import ctypes
 import json
 import random
-import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.emulator.both_ways import on_emulator, on_gpu
 
 RESULTS = Path(__file__).with_name("ptx_results.json")
 LANES, OPERANDS, MOST_RESULTS = 32, 10, 4
@@ -329,27 +329,6 @@ def distance(letter: str, kind: str, one: int, other: int) -> int:
     return 1 << 62
 
 
-def on_gpu(folder: Path) -> ctypes.CDLL:
-    """The program, compiled by nvcc for the GPU that is there."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise SystemExit("there is no nvcc on the PATH")
-    (folder / "operations.cu").write_text(source(), encoding="utf-8")
-    command = [nvcc, "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o", str(folder / "gpu.so")]
-    subprocess.run([*command, str(folder / "operations.cu")], check=True)
-    return ctypes.CDLL(str(folder / "gpu.so"))
-
-
-def on_emulator(folder: Path) -> ctypes.CDLL:
-    """The program, on the emulator."""
-    from harness.emulator.toolchain import build_runtime
-    from tests.emulator.native import Emulator, build_kernels
-
-    (folder / "operations.cu").write_text(source(), encoding="utf-8")
-    runtime = build_runtime(folder / "emulator").core
-    return Emulator(runtime, build_kernels(folder / "operations.cu", runtime, folder)).kernels
-
-
 def main() -> int:
     """Run the script; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -357,14 +336,14 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=1, help="warps of operands for each operation [default: 1]")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        gpu = on_gpu(Path(scratch))
+        gpu = on_gpu(source(), Path(scratch), "-arch=native")
         if options.write:
             RESULTS.write_text(
                 json.dumps({one.text: results(gpu, number, 1) for number, one in enumerate(OPERATIONS)}) + "\n",
                 encoding="utf-8",
             )
             return 0
-        emulator = on_emulator(Path(scratch))
+        emulator = on_emulator(source(), Path(scratch))
         wrong = 0
         for number, one in enumerate(OPERATIONS):
             pairs = zip(results(gpu, number, options.samples), results(emulator, number, options.samples), strict=True)

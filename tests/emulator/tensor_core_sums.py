@@ -13,14 +13,14 @@ import ctypes
 import hashlib
 import json
 import random
-import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.emulator.both_ways import on_emulator, on_gpu
 
 RESULTS = Path(__file__).with_name("tensor_core_sums.json")
 ROWS, COLUMNS, BYTES = 16, 16, 32
@@ -315,27 +315,6 @@ def digest(bits: Sequence[int]) -> str:
     return hashlib.sha256(struct.pack(f"<{len(bits)}I", *bits)).hexdigest()[:16]
 
 
-def on_gpu(folder: Path) -> ctypes.CDLL:
-    """The program, compiled by nvcc."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        raise SystemExit("there is no nvcc on the PATH")
-    (folder / "sums.cu").write_text(source(), encoding="utf-8")
-    options = ["-gencode", "arch=compute_90a,code=sm_90a", "-shared", "-Xcompiler", "-fPIC", "-o", f"{folder}/gpu.so"]
-    subprocess.run([nvcc, *options, str(folder / "sums.cu")], check=True)
-    return ctypes.CDLL(str(folder / "gpu.so"))
-
-
-def on_emulator(folder: Path) -> ctypes.CDLL:
-    """The program, on the emulator."""
-    from harness.emulator.toolchain import build_runtime
-    from tests.emulator.native import Emulator, build_kernels
-
-    (folder / "sums.cu").write_text(source(), encoding="utf-8")
-    runtime = build_runtime(folder / "emulator").core
-    return Emulator(runtime, build_kernels(folder / "sums.cu", runtime, folder)).kernels
-
-
 def main() -> int:
     """Run the script; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -343,7 +322,7 @@ def main() -> int:
     parser.add_argument("--tiles", type=int, default=8, help="tiles of each kind for each instruction [default: 8]")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        gpu = on_gpu(Path(scratch))
+        gpu = on_gpu(source(), Path(scratch), "-gencode", "arch=compute_90a,code=sm_90a")
         if options.write:
             found = {
                 one.name: {kind: digest(sums(gpu, number, kind, options.tiles)) for kind in KINDS}
@@ -351,7 +330,7 @@ def main() -> int:
             }
             RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             return 0
-        emulator = on_emulator(Path(scratch))
+        emulator = on_emulator(source(), Path(scratch))
         wrong = 0
         for number, one in enumerate(INSTRUCTIONS):
             for kind in KINDS:
