@@ -26,11 +26,17 @@ def on_gpu(text: str, folder: Path, *options: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def on_emulator(text: str, folder: Path) -> ctypes.CDLL:
-    """The program, on the emulator."""
+def on_emulator(text: str, folder: Path, home: Path) -> ctypes.CDLL:
+    """The program, on the emulator.
+
+    Args:
+        text: The program.
+        folder: Where it is built.
+        home: Where the emulator's runtime is built: once for a process, which can load only one.
+    """
     from harness.emulator.toolchain import build_runtime
     from tests.emulator.native import Emulator, build_kernels
 
     (folder / "program.cu").write_text(text, encoding="utf-8")
-    runtime = build_runtime(folder / "emulator").core
+    runtime = build_runtime(home).core
     return Emulator(runtime, build_kernels(folder / "program.cu", runtime, folder)).kernels

@@ -343,7 +343,7 @@ def main() -> int:
                 encoding="utf-8",
             )
             return 0
-        emulator = on_emulator(source(), Path(scratch))
+        emulator = on_emulator(source(), Path(scratch), Path(scratch, "emulator"))
         wrong = 0
         for number, one in enumerate(OPERATIONS):
             pairs = zip(results(gpu, number, options.samples), results(emulator, number, options.samples), strict=True)

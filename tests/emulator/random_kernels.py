@@ -302,15 +302,17 @@ def main() -> int:
     options = parser.parse_args()
     found: list[str] = []
     wrong = 0
-    for first in range(options.seed, options.seed + options.kernels, IN_PROGRAM):
-        count = min(IN_PROGRAM, options.seed + options.kernels - first)
-        with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
+        for first in range(options.seed, options.seed + options.kernels, IN_PROGRAM):
+            count = min(IN_PROGRAM, options.seed + options.kernels - first)
+            folder = Path(scratch, str(first))
+            folder.mkdir()
             text = source(first, count, options.statements)
-            gpu = on_gpu(text, Path(scratch), "-arch=native")
+            gpu = on_gpu(text, folder, "-arch=native")
             if options.write:
                 found += [digest(results(gpu, number)) for number in range(count)]
                 continue
-            emulator = on_emulator(text, Path(scratch))
+            emulator = on_emulator(text, folder, Path(scratch, "emulator"))
             for number in range(count):
                 pairs = list(zip(results(gpu, number), results(emulator, number), strict=True))
                 places = [place for place, (one, other) in enumerate(pairs) if one != other]

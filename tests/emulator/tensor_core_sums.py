@@ -330,7 +330,7 @@ def main() -> int:
             }
             RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             return 0
-        emulator = on_emulator(source(), Path(scratch))
+        emulator = on_emulator(source(), Path(scratch), Path(scratch, "emulator"))
         wrong = 0
         for number, one in enumerate(INSTRUCTIONS):
             for kind in KINDS:
