@@ -327,3 +327,33 @@ def test_the_time_limit_is_the_problem_s_where_the_user_sets_none(harness: Harne
     ran = harness("validate", path, "--device", "cpu")
     assert ran.code == 2
     assert "took longer than 5 s" in ran.out
+
+
+STRANGE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(7, 5)
+        self.second = nn.Linear(7, 5)
+
+    def forward(self, x, y):
+        return torch.tanh(self.first(x)), torch.tanh(self.second(y)), self.first.weight.square().mean()
+
+
+def get_inputs():
+    return [torch.randn(6, 7, requires_grad=True), torch.randn(9, 7)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_that_need_gradients_and_outputs_without_the_batch_are_fit(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "strange.py").write_text(STRANGE)
+    ran = harness("validate", tmp_path / "strange.py", "--device", "cpu")
+    assert (ran.code, ran.out.splitlines()[-1].rpartition(": ")[2]) == (0, "fine"), ran.out

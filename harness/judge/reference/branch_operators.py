@@ -58,7 +58,7 @@ def edges_of(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
         return name, []
     arguments = {argument.name: argument.default_value for argument in operator._schema.arguments}
     arguments |= dict(zip(arguments, args, strict=False)) | kwargs
-    source = arguments.get("self")
+    source = arguments.get("self", arguments.get("input"))
     return name, rule(arguments) if isinstance(source, torch.Tensor) and source.numel() else []
 
 
@@ -160,6 +160,60 @@ def _conversion(arguments: Arguments) -> list[Edge]:
         return []
     x = arguments["self"]
     return _at(x, 0.0) if dtype is torch.bool else _steps(x, 1.0)
+
+
+def _quantised(arguments: Arguments) -> list[Edge]:
+    """Make the edges of ``fake_quantize_*``: halfway between two steps of its scale."""
+    x, scale = arguments["self"], arguments["scale"]
+    if isinstance(scale, torch.Tensor) and "axis" in arguments:
+        scale = scale.reshape([-1 if dim == arguments["axis"] % x.dim() else 1 for dim in range(x.dim())])
+    return _steps(x, scale, 0.5)
+
+
+def _exponent(arguments: Arguments) -> list[Edge]:
+    """Make the edge of ``frexp`` at powers of two."""
+    x = arguments["self"]
+
+    def distance() -> torch.Tensor:
+        mantissa, exponent = torch.frexp(x.abs())
+        return torch.ldexp(torch.minimum(mantissa - 0.5, 1 - mantissa).abs(), exponent)
+
+    return [Edge((x,), x, distance)] if is_real(x) else []
+
+
+def _between(x: Any, bounds: torch.Tensor, sorter: torch.Tensor | None = None) -> list[Edge]:
+    """Compare elements with sorted numbers, in lines along the last dimension unless there is one line."""
+    if not is_real(x) or not bounds.shape[-1]:
+        return []
+
+    def distance() -> torch.Tensor:
+        lines = (bounds if sorter is None else bounds.gather(-1, sorter)).to(x.dtype)
+        above = torch.searchsorted(lines, x).clamp(1, max(lines.shape[-1] - 1, 1))
+        below = above - 1
+        above = above.clamp(max=lines.shape[-1] - 1)
+        near = [lines[place] if lines.dim() == 1 else lines.gather(-1, place) for place in (below, above)]
+        return torch.minimum((x - near[0]).abs(), (x - near[1]).abs())
+
+    compared = (x, bounds) if is_real(bounds) else (x,)
+    return [Edge(compared, x, distance)]
+
+
+def _sampled(arguments: Arguments) -> list[Edge]:
+    """Make the edge of ``grid_sampler_*``: where a place crosses from one pair of samples to the next.
+
+    Bilinear interpolation has it at samples, the nearest one halfway between them. Bicubic interpolation has none.
+    """
+    grid, mode = arguments["grid"], int(arguments["interpolation_mode"])
+    if not is_real(grid) or mode > 1:
+        return []
+
+    def distance() -> torch.Tensor:
+        extents = torch.tensor(arguments["input"].shape[2:][::-1], dtype=grid.dtype, device=grid.device)
+        unit = 2 / (extents - 1).clamp(min=1) if arguments["align_corners"] else 2 / extents
+        places = (grid + 1) / unit - (0.0 if arguments["align_corners"] else 0.5) - 0.5 * mode
+        return (places - places.round()).abs() * unit
+
+    return [Edge((grid,), grid, distance)]
 
 
 def _norm(arguments: Arguments) -> list[Edge]:
@@ -359,6 +413,18 @@ _RULES: dict[str, Rule] = {
     "div": _division,
     "round": _round,
     "_to_copy": _conversion,
+    **dict.fromkeys(
+        (
+            "fake_quantize_per_tensor_affine_cachemask",
+            "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+            "fake_quantize_per_channel_affine_cachemask",
+        ),
+        _quantised,
+    ),
+    "frexp": _exponent,
+    "bucketize": lambda arguments: _between(arguments["self"], arguments["boundaries"]),
+    "searchsorted": lambda arguments: _between(arguments["self"], arguments["sorted_sequence"], arguments["sorter"]),
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), _sampled),
     **dict.fromkeys(("max", "amax", "argmax"), _best(1)),
     **dict.fromkeys(("min", "amin", "argmin"), _best(-1)),
     "aminmax": _best(1, -1),

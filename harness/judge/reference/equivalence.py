@@ -24,6 +24,9 @@ MAX_FACTOR = 16.0
 NUDGED_FACTOR = 4.0
 
 
+#: A slice whose RMS is below this share of the whole tensor's is zero but for the rounding of float64.
+ROUNDING_OF_FLOAT64 = 1e-12
+
 #: An output's largest elements are judged apart if this factor separates them from all others.
 GIANT = 1e4
 #: Number of elements that mostly show that there is no such gap.
@@ -107,6 +110,15 @@ class Slices:
     def slice_rms(self) -> torch.Tensor:
         """Root mean square over each slice, shape (n,)."""
         return (self.squares / max(self.elements, 1)).sqrt()
+
+    @property
+    def own_or_whole(self) -> torch.Tensor:
+        """What each slice's errors are divided by, shape (n,).
+
+        A slice that is zero, but for float64's rounding, has no scale of its own and uses the whole tensor's.
+        """
+        own = self.slice_rms
+        return torch.where(own > ROUNDING_OF_FLOAT64 * self.rms, own, self.rms)
 
     def rows(self, first: int, count: int) -> Slices:
         """Return the sums of ``count`` slices from ``first`` on, or of all if there is one slice."""
@@ -305,8 +317,7 @@ def relative(error: Slices, scale: Slices) -> Errors:
     whole_maximum = _ratio(float(error.maximum.max()), scale.rms)
     if not error.by_slice:
         return Errors(whole_l2, whole_maximum, 0.0, 0.0)
-    # A slice that is zero in the reference has no scale of its own and uses the whole tensor's.
-    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+    slice_rms = scale.own_or_whole
     return Errors(
         whole_l2,
         whole_maximum,
@@ -402,7 +413,7 @@ def allowed(scale: Slices, eager: Errors, floor: LeastBudget, slice_floor: Least
         slice_floor: The least budget of slices, if it differs.
     """
     of_slices = slice_floor or floor
-    slice_rms = torch.where(scale.squares > 0, scale.slice_rms, scale.rms)
+    slice_rms = scale.own_or_whole
 
     def one(factor: float, whole: tuple[float, float], by_slice: tuple[float, float]) -> torch.Tensor:
         limit = torch.full_like(slice_rms, _budget(factor, *whole) * scale.rms)

@@ -142,12 +142,12 @@ def run_trial(
 
     comparison = compare()
     outputs: list[torch.Tensor] | None = received
-    again: tuple[str, Sequence[torch.Tensor], Mapping[str, torch.Tensor]] | None = None
+    further: list[tuple[str, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]] = []
     if usage.is_recorded and not context.leaves:
-        further = replace(ORDINARY, again=RECORDED)
-        tensors, kept = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=further)
+        recorded = replace(ORDINARY, again=RECORDED)
+        tensors, kept = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=recorded)
         if not all(map(same_bytes, (*tensors, *kept.values()), (*received, *buffers.values()))):
-            again = RECORDED, tensors, kept
+            further.append((RECORDED, tensors, kept))
     answers: list[ReceivedGradients] = []
     if context.leaves:
         # The cotangent "output" is what the candidate returned: expected values stay with the
@@ -160,7 +160,7 @@ def run_trial(
             ways = usage.ways if name == FIRST else ()
             if name != FIRST:  # whose backward has used up the graph
                 repeated = _repeated(context, worker, clock, draw, received)
-                again = again if repeated is None else (AFTER_BACKWARD, repeated, {})
+                further += [] if repeated is None else [(AFTER_BACKWARD, repeated, {})]
             gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways, alone=alone)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients, alone))
@@ -175,14 +175,15 @@ def run_trial(
     if usage.alone:  # gradients that this output does not reach are no evidence
         result.gradients = [one for one in result.gradients if not (one.ok and one.note)]
     result.usage = usage
-    if again is not None and not result.failed:
-        which, further_outputs, further_buffers = again
+    for which, tensors, kept in further:
+        if result.failed:
+            break
         comparison = compare()
-        comparison.add(further_outputs, (), further_buffers)
-        further_result = comparison.result()
-        if further_result.failed:
+        comparison.add(tensors, (), kept)
+        compared = comparison.result()
+        if compared.failed:
             result.usage = replace(usage, again=which)
-        result.outputs = list(worst_reports([*result.outputs, *further_result.outputs]))
+        result.outputs = list(worst_reports([*result.outputs, *compared.outputs]))
     result.digests = digests.finished()
     return result
 

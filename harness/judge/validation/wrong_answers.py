@@ -284,7 +284,7 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
     for position, value in enumerate(draw.inputs):
         if isinstance(value, torch.Tensor):
             form = (value.shape, value.dtype)
-            alike = {place: value for place, output in enumerate(right) if (output.shape, output.dtype) == form}
+            alike = {place: value.detach() for place, output in enumerate(right) if (output.shape, output.dtype) == form}
             yield _Wrong(f"the input {names.get(position, position)}", alike)
     other = trials.outputs(trials.draws[number + 1])
     yield _Wrong("the answer to another draw", dict(enumerate(other)))
@@ -294,7 +294,10 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
     batch = draw.batch
     if batch is not None:
         first = trials.outputs(draw, torch.zeros(batch, dtype=torch.long))
-        yield _Wrong("the first sample's answer for all samples", dict(enumerate(first)))
+        of_samples = {
+            place: one for place, one in enumerate(first) if right[place].dim() and right[place].shape[0] == batch
+        }
+        yield _Wrong("the first sample's answer for all samples", of_samples)
 
 
 def _constant(output: torch.Tensor) -> torch.Tensor:

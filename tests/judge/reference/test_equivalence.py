@@ -95,6 +95,17 @@ def test_eager_widens_the_budget_by_its_factor() -> None:
         assert not judge(too_much, eager, FP32).ok
 
 
+def test_a_slice_of_rounding_alone_is_judged_by_the_whole() -> None:
+    exact = torch.randn(4, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    exact[2] *= 1e-17  # what float64 leaves of a sum that is zero
+    received = exact.clone()
+    received[2] = 1e-9
+    whole = relative(deviation(received, exact), magnitude(exact))
+    assert whole.slice_l2 < 1e-8
+    received[1] += 1e-4
+    assert relative(deviation(received, exact), magnitude(exact)).slice_l2 > 1e-5
+
+
 def test_a_zero_reference_accepts_zero_alone() -> None:
     exact = torch.zeros(3, 4, dtype=torch.float64)
     assert judge(errors_of(torch.zeros(3, 4), exact), NO_ERROR, FP32).ok

@@ -327,6 +327,15 @@ def slopes(operate: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> 
     return near, [(moved - found[0]).abs() > 0.5 for moved in found[1:]]
 
 
+CHECKERS = 9 * torch.tensor([[1.0, -1, 1], [-1, 1, -1], [1, -1, 1]]).double()[None, None]
+
+
+def sampled(x: torch.Tensor, mode: str, align_corners: bool) -> torch.Tensor:
+    """A board's values along a line, at places from -1 to 1."""
+    grid = torch.stack([x, torch.full_like(x, 0.45)], -1)[None]
+    return F.grid_sample(CHECKERS, grid, mode, align_corners=align_corners)[0, 0]
+
+
 def uniform(*shape: int) -> torch.Tensor:
     return 8 * torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 4
 
@@ -360,6 +369,12 @@ def uniform(*shape: int) -> torch.Tensor:
         lambda x: x * x.long(),
         lambda x: x * x.sign(),
         lambda x: torch.linalg.vector_norm(x, 1, dim=1),
+        lambda x: x * torch.bucketize(x, torch.arange(-3.5, 4.0).double()),
+        lambda x: x * torch.searchsorted(torch.arange(-3.5, 4.0).double().expand(40, -1).contiguous(), x),
+        lambda x: x * torch.frexp(x + 4.25).exponent,
+        lambda x: x * torch.fake_quantize_per_tensor_affine(x.float(), 1.0, 0, -9, 9).detach(),
+        lambda x: sampled(x / 4, "bilinear", True),
+        lambda x: x * sampled(x / 4, "nearest", False),
     ],
 )
 def test_every_near_element_crosses_in_one_of_two_runs(operate: Callable[[torch.Tensor], torch.Tensor]) -> None:

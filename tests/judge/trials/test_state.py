@@ -162,6 +162,18 @@ def judged(problem: Path, home: Path) -> Judged:
     return record
 
 
+#: Wrong in the forward after the first backward; after the second one right, with other bits.
+WRONG_ONCE = """
+    seen = {}
+
+    def forward(self, x):
+        result = Linear.apply(x, self.weight, self.turn())
+        calls = self.seen.setdefault(float(result.detach().double().sum()), [0, 0])
+        calls[0] += 1
+        if result.requires_grad:
+            result.register_hook(lambda _: calls.__setitem__(1, calls[1] + 1))
+        return result * (1 + 2**-22 * (calls[1] == 2)) + AGAIN * (calls == [2, 1])
+"""
 FOLDED = "self.weight.detach().t().contiguous()"
 
 
@@ -171,6 +183,8 @@ FOLDED = "self.weight.detach().t().contiguous()"
         # What a backward spoils, later forwards read.
         (CACHED, {"BACKWARD": "ctx.turned.mul_(-3)"}, Status.WRONG_OUTPUT, "after a backward"),
         (CACHED, {"BACKWARD": "ctx.turned.clone().mul_(-3)"}, Status.PASSED, ""),
+        (WRONG_ONCE, {"AGAIN": "1"}, Status.WRONG_OUTPUT, "after a backward"),
+        (WRONG_ONCE, {"AGAIN": "0"}, Status.PASSED, ""),
         # Instances share what is kept of a weight.
         (BY_SHAPE_AND_VERSION, {"OWNER": "0"}, Status.WRONG_OUTPUT, "another instance"),
         (BY_SHAPE_AND_VERSION, {"OWNER": "id(self)"}, Status.PASSED, ""),
