@@ -28,6 +28,7 @@ from harness.judge.process.leftovers import children_of, end_descendants
 from harness.project.settings import default_map, read_table
 from harness.system import interrupts
 from harness.system.processes import adopts_orphans
+from harness.system.streams import open_descriptors
 from harness.system.text import one_line, printable
 
 COMMANDS = {
@@ -165,15 +166,8 @@ def run() -> int:
 
 
 def _open_missing() -> None:
-    """Opens ``/dev/null`` for each standard stream that the shell closed.
-
-    Otherwise the next file to be opened would get the descriptor of that stream.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+    """Opens ``/dev/null`` for each standard stream that the shell closed."""
+    open_descriptors()
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the whole program
     if sys.stderr is None:

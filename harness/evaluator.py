@@ -42,6 +42,7 @@ from harness.judge.integrity import parse_rules
 from harness.project.paths import PYTHON_OPTIONS, harness_home, import_path, project_root
 from harness.records import baselines as known_baselines
 from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
+from harness.system.streams import open_descriptors
 
 LOCAL, RAY = "local", "ray"
 #: Timeout in seconds for the judge to end its workers.
@@ -457,6 +458,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection, int]:
     Raises:
         HarnessError: The process cannot start.
     """
+    open_descriptors()
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
     try:

@@ -85,7 +85,7 @@ class History:
                     self._begin(event)
                 else:
                     self._apply(event)
-            except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+            except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
                 self._refuse(f"line {number} is not an event of a run")
             end += len(line)
         return end

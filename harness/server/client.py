@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import time
@@ -18,7 +19,12 @@ VARIABLE = "HARNESS_SERVE_TOKEN"
 ANSWER_LIMIT_S = 60.0
 #: Longest wait in seconds of one request, and pauses while the server is away: first and longest.
 _WAIT_S, _PAUSES_S = 30.0, (0.2, 5.0)
-_BATCH = 200
+#: The most evaluations in one request, and their bytes where they are several.
+_BATCH, _BATCH_BYTES = 200, 8 << 20
+
+
+class _TooManyError(Exception):
+    """The server has no room for a batch, or never will: a smaller one may fit."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +67,24 @@ class Client:
         token: The client's token; None for that of the variable ``HARNESS_SERVE_TOKEN``, if any.
 
     Raises:
-        UsageError: The address is invalid.
+        UsageError: The address or the token is invalid.
     """
 
     def __init__(self, url: str, token: str | None = None):
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8077")
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port = parts.port
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError
+        except ValueError:
+            message = f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8077"
+            raise UsageError(message) from None
         kind = http.client.HTTPConnection if parts.scheme == "http" else http.client.HTTPSConnection
-        self._kind, self._host, self._port = kind, parts.hostname, parts.port
+        self._kind, self._host, self._port = kind, parts.hostname, port
         self._folder = parts.path.rstrip("/")
-        token = os.environ.get(VARIABLE) if token is None else token
+        token = (os.environ.get(VARIABLE, "") if token is None else token).strip()
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError("the token has characters that no HTTP header holds: letters, digits and signs are fine")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def evaluate(self, request: dict[str, Any], *, deadline_s: float = 3600.0) -> Verdict:
@@ -100,9 +113,15 @@ class Client:
             DeadlineExceeded: The server took no requests before the deadline.
         """
         end = time.monotonic() + deadline_s
-        wanted = list(requests)
-        for start in range(0, len(wanted), _BATCH):
-            sent = self._ask("POST", "/evaluations", end, body=wanted[start : start + _BATCH])
+        wanted, most = [json.dumps(one) for one in requests], _BATCH
+        while wanted:
+            count = _fitting(wanted[:most])
+            try:
+                sent = self._ask("POST", "/evaluations", end, body=f"[{','.join(wanted[:count])}]", is_batch=count > 1)
+            except _TooManyError:
+                most = count // 2
+                continue
+            del wanted[:count]
             for one in sent:
                 verdict = _verdict(one)
                 while verdict.is_open and (left_s := end - time.monotonic()) > 0:
@@ -123,14 +142,27 @@ class Client:
         """
         return self._ask("GET", path, time.monotonic() + ANSWER_LIMIT_S)
 
-    def _ask(self, method: str, path: str, end: float, *, body: Any = None, wait_s: float = 0.0) -> Any:
-        """Sends a request, again while the server is away or full, until the deadline."""
-        data = None if body is None else json.dumps(body).encode()
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        end: float,
+        *,
+        body: str | None = None,
+        wait_s: float = 0.0,
+        is_batch: bool = False,
+    ) -> Any:
+        """Sends a request, again while the server is away or full, until the deadline.
+
+        Raises:
+            _TooManyError: The server has no room for all evaluations of a batch.
+        """
+        data = None if body is None else body.encode()
         pause_s = _PAUSES_S[0]
         while True:
             try:
                 code, answer, retry_s = self._sent(method, path, data, wait_s)
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, http.client.HTTPException, json.JSONDecodeError, UnicodeDecodeError) as error:
                 code, answer, retry_s = 503, {}, None
                 why = f"{type(error).__name__}: {error}"
             else:
@@ -138,6 +170,8 @@ class Client:
                     return answer
                 error_of = answer.get("error") if isinstance(answer, dict) else None
                 why = error_of.get("message", "") if isinstance(error_of, dict) else ""
+            if code == 429 and is_batch:
+                raise _TooManyError
             if code not in (408, 429, 500, 502, 503, 504):
                 raise UsageError(f"the server refuses {method} {path.partition('?')[0]} with status {code}: {why}")
             pause_s = min(2 * pause_s, _PAUSES_S[1]) if retry_s is None else retry_s
@@ -154,6 +188,12 @@ class Client:
             return response.status, json.loads(response.read() or b"null"), float(retry) if retry.isdigit() else None
         finally:
             connection.close()
+
+
+def _fitting(bodies: Sequence[str]) -> int:
+    """Returns how many bodies from the first on fit in one request, at least one."""
+    sizes = itertools.accumulate(len(one) for one in bodies)
+    return max(1, sum(size <= _BATCH_BYTES for size in sizes))
 
 
 def _verdict(answer: Any) -> Verdict:

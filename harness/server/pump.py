@@ -151,8 +151,10 @@ class Pump:
         """Keeps the judge busy until it ends.
 
         Raises:
-            HarnessError: The judge has ended.
+            HarnessError: The judge has ended, or the queue cannot be read or written.
         """
+        # Where the disk was full as the last judge ended, its requests still count as running.
+        await self.call(lambda queue: queue.recover())
         while True:
             self._wake.clear()
             for id in await self.call(lambda queue: queue.expire()):

@@ -62,3 +62,15 @@ def _copy_or_nothing(descriptor: int) -> int:
 def _flush_c() -> None:
     """Flushes what C code has printed while descriptor 1 still points to stderr."""
     ctypes.CDLL(None).fflush(None)
+
+
+def open_descriptors() -> None:
+    """Opens ``/dev/null`` for each of the descriptors 0 to 2 that is closed.
+
+    Otherwise the next file to be opened would get one of these, and a child would take it for a standard stream.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free descriptor

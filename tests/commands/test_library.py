@@ -400,3 +400,27 @@ def test_kernelbench_s_verdict_and_the_rule_for_tf32_are_recorded(home: Path, pr
 def test_a_negative_room_for_a_stream_is_refused(evaluator: Evaluator) -> None:
     with pytest.raises(UsageError, match="ahead"):
         list(evaluator.stream([], ahead=-5))
+
+
+WITHOUT_STREAMS = """
+import os, sys
+kept = os.dup2(1, 60)
+for descriptor in map(int, sys.argv[1:]):
+    os.close(descriptor)
+from harness import Evaluator
+with Evaluator(device="cpu") as evaluator:
+    status = evaluator.evaluate("group_norm/plain", cases=["odd"]).records[0].status
+os.write(kept, str(status).encode())
+"""
+
+
+@pytest.mark.parametrize("closed", ["0 1 2", "2"])
+def test_a_program_without_standard_streams_gets_its_verdict(closed: str, home: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_STREAMS, *closed.split()],
+        cwd=REPOSITORY,
+        env={**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        timeout=600,
+    )
+    assert (ran.returncode, ran.stdout) == (0, b"PASSED")

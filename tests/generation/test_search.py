@@ -136,6 +136,13 @@ def test_a_proposer_that_never_answers_is_asked_three_times(run_unjudged: Callab
         (b'{"event": "begun", "layout": 99}\n', "no transcript of this version"),
         (b'{"event": "begun", "layout": 1, "facts": {}}\n', "has another problem"),
         (b"[" * 100_000 + b"\n", "line 1 is not an event"),
+        (
+            b'{"event": "begun", "layout": 1, "facts": {}}\n'
+            b'{"event": "asked", "number": 1, "kind": "write", "parent": null, "proposer": "p", "prompt": "q"}\n'
+            b'{"event": "gated", "number": 1, "gate": {"passed": true, "message": "", "records": []}, '
+            b'"elapsed_s": 1' + b"0" * 400 + b"}\n",
+            "line 3 is not an event",
+        ),
     ],
 )
 def test_a_folder_with_something_else_is_refused(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.entries import Answer, Entry
-from harness.errors import DeviceError, HarnessError
+from harness.errors import DeviceError, HarnessError, StoreError
 from harness.records.queue import EvaluationQueue, NewEvaluation, QueuedEvaluation, QuotaExceeded, State
 from harness.records.record import EvaluationRecord, Status
 from harness.server import pump as pumps
@@ -105,6 +105,20 @@ def test_a_fault_is_judged_again_and_then_masked(
     assert (row.state, row.reward, row.attempts, len(asked)) == (state, reward, attempts, len(script))
     assert row.request == ""
     assert (row.stage == "harness") == (state == State.FAILED)
+
+
+def test_what_a_full_disk_left_running_is_judged_once_the_judge_runs_again(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recover, failures = EvaluationQueue.recover, iter([False, False, True])
+
+    def full(queue: EvaluationQueue, *_: object) -> int:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(EvaluationQueue, "give_back", full)
+    monkeypatch.setattr(EvaluationQueue, "recover", lambda queue: (full if next(failures, False) else recover)(queue))
+    (row,), asked = run([HarnessError("the judge's process has ended"), RIGHT], {"solution": "x"})
+    assert (row.state, asked) == (State.FINISHED, ["x", "x"])
 
 
 def test_priorities_come_first_and_then_the_order(run: Callable[..., Any]) -> None:

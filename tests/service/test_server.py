@@ -219,8 +219,31 @@ def test_the_client_waits_asks_again_and_gives_up_in_time(server: Running) -> No
         Client(server.url, "token-of-nobody-12345").evaluate(asked(HONEST))
     with pytest.raises(DeadlineExceeded, match="does not take"):
         Client("http://127.0.0.1:9").evaluate(asked(HONEST), deadline_s=0.1)
-    with pytest.raises(UsageError, match="not the address"):
-        Client("127.0.0.1:8077")
+    for address in ("127.0.0.1:8077", "http://127.0.0.1:99999", "http://[::1"):
+        with pytest.raises(UsageError, match="not the address"):
+            Client(address)
+    with pytest.raises(UsageError, match="no HTTP header holds"):
+        Client(server.url, "one\ntwo")
+
+
+def test_the_client_sends_what_the_server_has_room_for(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(server.url, f"{THIRD}\n")  # as read from a file
+    bodies: list[int] = []
+    sent = Client._sent
+
+    def counted(self: Client, method: str, path: str, data: bytes | None, wait_s: float) -> Any:
+        bodies.append(len(data or b""))
+        return sent(self, method, path, data, wait_s)
+
+    monkeypatch.setattr(Client, "_sent", counted)
+    more = 4 + 2  # the quota, and more
+    wanted = [asked(HONEST + f"# one of many {number}\n") for number in range(more)]
+    assert [one.has_passed for one in client.stream(wanted, deadline_s=300)] == [True] * more
+    bodies.clear()
+    large = [asked(HONEST + f"# {'x' * 240_000} {number}\n") for number in range(40)]
+    with contextlib.suppress(DeadlineExceeded):
+        next(client.stream(large, deadline_s=5))
+    assert max(bodies) < 9 << 20
 
 
 def _children(number: int) -> dict[int, str]:

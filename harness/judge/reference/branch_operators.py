@@ -209,9 +209,10 @@ def _sampled(arguments: Arguments) -> list[Edge]:
 
     def distance() -> torch.Tensor:
         extents = torch.tensor(arguments["input"].shape[2:][::-1], dtype=grid.dtype, device=grid.device)
-        unit = 2 / (extents - 1).clamp(min=1) if arguments["align_corners"] else 2 / extents
+        unit: torch.Tensor = 2 / ((extents - 1).clamp(min=1) if arguments["align_corners"] else extents)
         places = (grid + 1) / unit - (0.0 if arguments["align_corners"] else 0.5) - 0.5 * mode
-        return (places - places.round()).abs() * unit
+        nearest: torch.Tensor = (places - places.round()).abs()
+        return nearest * unit
 
     return [Edge((grid,), grid, distance)]
 

@@ -175,11 +175,11 @@ def run_trial(
     if usage.alone:  # gradients that this output does not reach are no evidence
         result.gradients = [one for one in result.gradients if not (one.ok and one.note)]
     result.usage = usage
-    for which, tensors, kept in further:
+    for which, again, kept_again in further:
         if result.failed:
             break
         comparison = compare()
-        comparison.add(tensors, (), kept)
+        comparison.add(again, (), kept_again)
         compared = comparison.result()
         if compared.failed:
             result.usage = replace(usage, again=which)

@@ -284,7 +284,9 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
     for position, value in enumerate(draw.inputs):
         if isinstance(value, torch.Tensor):
             form = (value.shape, value.dtype)
-            alike = {place: value.detach() for place, output in enumerate(right) if (output.shape, output.dtype) == form}
+            alike = {
+                place: value.detach() for place, output in enumerate(right) if (output.shape, output.dtype) == form
+            }
             yield _Wrong(f"the input {names.get(position, position)}", alike)
     other = trials.outputs(trials.draws[number + 1])
     yield _Wrong("the answer to another draw", dict(enumerate(other)))
