@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from collections.abc import Mapping
 from importlib import resources
 
@@ -15,7 +16,7 @@ from harness.records.run_config import RunConfig
 from harness.wire.structure import ROOT
 
 #: Namespaces of torch's own operators.
-_TAKEN = {"torch", "aten", "prim", "prims", "c10d", "inductor", "quantized"}
+_TAKEN = {"torch", "aten", "prim", "prims", "c10d", "inductor", "quantized", "harness", *sys.stdlib_module_names}
 _PYPROJECT = """\
 [build-system]
 requires = ["hatchling"]
