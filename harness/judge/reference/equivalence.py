@@ -29,6 +29,8 @@ ROUNDING_OF_FLOAT64 = 1e-12
 
 #: An output's largest elements are judged apart if this factor separates them from all others.
 GIANT = 1e4
+#: The most kinds of giants that are judged apart.
+MOST_KINDS = 3
 #: Number of elements that mostly show that there is no such gap.
 GLANCE = 1 << 8
 
@@ -173,20 +175,22 @@ class Giants(NamedTuple):
     """The elements of a tensor that are far larger than all others, such as a mask's -1e9.
 
     They would set the scale of the others, and hide their errors. So they count, with their errors,
-    times a factor that makes the largest as large as the largest other element.
+    times a factor that makes the largest as large as the largest other element. Several kinds, such
+    as those of two masks, have a factor each.
 
     Attributes:
-        least: Magnitude from which on an element is one of them.
-        factor: The factor.
+        kinds: For each kind, the smallest first, the magnitude from which on an element belongs to
+            it, and the factor.
     """
 
-    least: float
-    factor: float
+    kinds: tuple[tuple[float, float], ...]
 
     def shrunk(self, tensor: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with the factor at the places that are giants in ``exact``."""
-        is_giant = (exact.abs() >= self.least) & exact.isfinite()
-        return torch.where(is_giant, tensor * self.factor, tensor)
+        """Return a tensor with the factors at the places that are giants in ``exact``."""
+        size, result = exact.abs(), tensor
+        for least, factor in self.kinds:
+            result = torch.where((size >= least) & exact.isfinite(), tensor * factor, result)
+        return result
 
 
 def giants_of(exact: torch.Tensor) -> Giants | None:
@@ -201,8 +205,15 @@ def giants_of(exact: torch.Tensor) -> Giants | None:
     size = exact.abs()
     size = torch.where(size.isfinite(), size, 0.0)
     most = float(size.max())
-    others = float(torch.where(size < most / 2, size, 0.0).max()) if most else 0.0
-    return Giants(most / 2, others / most) if 0 < others <= most / GIANT else None
+    found: list[float] = []
+    while most and len(found) < MOST_KINDS:
+        size = torch.where(size < most / 2, size, 0.0)
+        others = float(size.max())
+        if not 0 < others <= most / GIANT:
+            break
+        found.append(most)
+        most = others
+    return Giants(tuple((one / 2, most / one) for one in reversed(found))) if found else None
 
 
 def magnitude(exact: torch.Tensor, giants: Giants | None = None) -> Slices:

@@ -37,6 +37,7 @@ RESULTS = (
     "y.masked_fill(mask, -1e9)",
     "y.masked_fill(mask, torch.finfo(y.dtype).min)",
     "y - 1e9 * mask",
+    "y.masked_fill(mask, -1e9).masked_fill(x[:, :1] > 0.5, torch.finfo(y.dtype).min)",
 )
 
 
