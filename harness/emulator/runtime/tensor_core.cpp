@@ -165,9 +165,9 @@ void add_tensor_products(const TensorCore& core, int rows, int n, int k, const f
   const Range first = exponents(left, rows * k, core.least_of_left, of_left);
   const Range second = exponents(right, k * n, core.least_of_right, of_right);
   const Range third = exponents(sums, rows * n, -126, of_sums);
-  const bool is_easy = std::max(first.high + second.high, third.high) <= kMostExponent &&
-                       std::min(first.low + second.low, third.low) >= -kMostExponent;
   const bool is_finite = std::max({first.high, second.high, third.high}) < kNotFinite;
+  const bool is_easy = is_finite && std::max(first.high + second.high, third.high) <= kMostExponent &&
+                       std::min(first.low + second.low, third.low) >= -kMostExponent;
   for (int row = 0; row < rows; ++row) {
     const int in_left = row * k, in_sums = row * n;
     if (is_easy) {
