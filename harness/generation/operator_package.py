@@ -15,7 +15,7 @@ from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 from harness.wire.structure import ROOT
 
-#: Namespaces of torch's own operators.
+#: Names of torch's own operators, of Python's modules and of the harness.
 _TAKEN = {"torch", "aten", "prim", "prims", "c10d", "inductor", "quantized", "harness", *sys.stdlib_module_names}
 _PYPROJECT = """\
 [build-system]
@@ -47,10 +47,14 @@ def package_files(name: str, record: EvaluationRecord, solution: str, reference:
         UsageError: The name cannot be imported, or the problem's results cannot be an operator's:
             they are no tensor or tuple of tensors, or its forward changes buffers.
     """
-    if not re.fullmatch("[a-z][a-z0-9_]*[a-z0-9]", name) or keyword.iskeyword(name) or name in _TAKEN:
+    if not re.fullmatch("[a-z][a-z0-9_]*[a-z0-9]", name) or keyword.iskeyword(name):
         raise UsageError(
             f"--name {name!r}: a package needs a name that Python can import, of small letters, digits and _, such as "
             "fused_norm"
+        )
+    if name in _TAKEN:
+        raise UsageError(
+            f"--name {name!r} is taken by Python, torch or the harness: choose another one, such as fused_norm"
         )
     names = [one.name for one in record.outputs]
     other = next((one for one in names if not re.fullmatch(rf"{ROOT}(\[\d+\])?", one)), None)

@@ -20,7 +20,7 @@ from harness.report.fitness import unfit_lines
 from harness.report.replay import replay_lines
 from harness.report.rules import rule_lines
 from harness.report.speed import speed_lines
-from harness.system.text import one_line, printable
+from harness.system.text import one_line, without_commands
 
 
 def sections(record: EvaluationRecord) -> Iterator[str]:
@@ -30,7 +30,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
     """
     yield "\n".join(_head(record))
     if record.message:
-        yield printable(record.message)
+        yield without_commands(record.message)
     yield from unfit_lines([record])
     if record.outputs or record.gradients:
         yield "\n".join(["tensors (error, budget; above its budget a tensor fails)", *_tensors(record)])
@@ -40,7 +40,7 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
         yield "\n".join(replay_lines(record))
     for title, found in (("further draws", record.further_draws), ("robustness", record.robustness)):
         if found:
-            ends = (f"  {name}: {printable(end)}" for name, end in found.items())
+            ends = (f"  {name}: {without_commands(end)}" for name, end in found.items())
             yield "\n".join([f"{title} (evidence only)", *ends])
     if record.kernels or record.operators or record.own_share is not None:
         yield "\n".join(["kernels of one call, as the candidate's process reported them", *kernel_use_lines(record)])
@@ -49,9 +49,9 @@ def sections(record: EvaluationRecord) -> Iterator[str]:
     for finding in record.findings:
         where = f" in {finding.kernel}" if finding.kernel else ""
         line = f", line {finding.line}" if finding.line else ""
-        yield printable(f"{finding.kind}{where}{line}: {finding.message}\n  {finding.remedy}")
+        yield without_commands(f"{finding.kind}{where}{line}: {finding.message}\n  {finding.remedy}")
     if record.log:
-        yield "what the candidate printed\n" + _indented(printable(record.log))
+        yield "what the candidate printed\n" + _indented(without_commands(record.log))
     width = max(len(name) for name in record.environment) if record.environment else 0
     yield "\n".join(["made with", *(f"  {name:{width}}  {value}" for name, value in record.environment.items())])
     yield "\n  ".join(["to repeat it", *map(one_line, repeat_commands(record))])
@@ -163,7 +163,7 @@ def _tensor(report: TensorReport, name: str) -> str:
     where += [f"cotangent {report.cotangent}"] if report.cotangent else []
     words += f" ({', '.join(where)})" if where else ""
     words += f"; {report.counted}" if report.counted else ""
-    return words + (f"; {printable(report.note)}" if report.note else "")
+    return words + (f"; {without_commands(report.note)}" if report.note else "")
 
 
 def kernel_use_lines(record: EvaluationRecord) -> Iterator[str]:

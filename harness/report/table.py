@@ -32,7 +32,7 @@ from harness.report.notes import (
 from harness.report.rules import rule_lines
 from harness.report.scores import significant
 from harness.report.terminal import GAP, fitting
-from harness.system.text import one_line, printable
+from harness.system.text import one_line, without_commands
 from harness.timing.scores import geometric_mean, ratios
 
 #: Minimum width of each column. The table prints a row before it knows the later ones.
@@ -346,12 +346,12 @@ def _failure(found: Sequence[EvaluationRecord]) -> Text:
         text.append(f"  from {one_line(first.solution_path)}\n")
     if first.case == SMALL_CASE and first.constants:
         sizes = ", ".join(f"{name}={value!r}" for name, value in first.constants.items())
-        text.append(printable(f"  in a smaller case: {sizes}") + "\n")
-    text.append(printable(first.message) + "\n")
+        text.append(without_commands(f"  in a smaller case: {sizes}") + "\n")
+    text.append(without_commands(first.message) + "\n")
     for finding in told_in_full(first):
         words = finding.words if finding.level == ERROR else f"{finding.kind}: {finding.message}"
         if not first.message.startswith(words):
-            text.append(printable(f"  {words}") + "\n")
+            text.append(without_commands(f"  {words}") + "\n")
     text.append(f"next: python -m harness show {first.record}" if first.record else "")
     text.rstrip()
     return text

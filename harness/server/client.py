@@ -6,6 +6,7 @@ import http.client
 import itertools
 import json
 import os
+import re
 import time
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ _BATCH, _BATCH_BYTES = 200, 8 << 20
 
 
 class _TooManyError(Exception):
-    """The server has no room for a batch, or never will: a smaller one may fit."""
+    """The server has no room for all evaluations of a batch; a smaller one may fit."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class Client:
             port = parts.port
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError
+            parts.hostname.encode("idna")
+            if not parts.path.isascii() or re.search(r"[\x00-\x20\x7f]", parts.path):
+                raise ValueError
         except ValueError:
             message = f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8077"
             raise UsageError(message) from None
@@ -84,7 +88,7 @@ class Client:
         self._folder = parts.path.rstrip("/")
         token = (os.environ.get(VARIABLE, "") if token is None else token).strip()
         if not (token.isascii() and token.isprintable()):
-            raise UsageError("the token has characters that no HTTP header holds: letters, digits and signs are fine")
+            raise UsageError("the token may hold only printable ASCII characters")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def evaluate(self, request: dict[str, Any], *, deadline_s: float = 3600.0) -> Verdict:
@@ -122,6 +126,7 @@ class Client:
                 most = count // 2
                 continue
             del wanted[:count]
+            most = min(2 * most, _BATCH)
             for one in sent:
                 verdict = _verdict(one)
                 while verdict.is_open and (left_s := end - time.monotonic()) > 0:

@@ -19,9 +19,13 @@ _COMMAND = re.compile(r"^([^\S\n]*)::|##\[", re.MULTILINE)
 
 
 def printable(text: str) -> str:
-    """Escapes control characters except newline and tab, which protects the terminal, and GitHub's commands."""
-    escaped = "".join(one if one.isprintable() or one in "\n\t" else _spelt_out(one) for one in text)
-    return _COMMAND.sub(lambda found: r"#\x23[" if found[1] is None else rf"{found[1]}:\x3a", escaped)
+    """Escapes control characters except newline and tab, which protects the terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else _spelt_out(one) for one in text)
+
+
+def without_commands(text: str) -> str:
+    """Escapes a text as ``printable`` does, and what GitHub Actions takes for a command, for what a step prints."""
+    return _COMMAND.sub(lambda found: r"#\x23[" if found[1] is None else rf"{found[1]}:\x3a", printable(text))
 
 
 def one_line(text: str) -> str:

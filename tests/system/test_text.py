@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.system.text import printable
+from harness.system.text import printable, without_commands
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,8 @@ from harness.system.text import printable
     ],
 )
 def test_terminals_and_github_get_no_command(text: str, safe: str) -> None:
-    assert printable(text) == safe
+    assert without_commands(text) == safe
+
+
+def test_code_stays_as_it_is() -> None:
+    assert printable("  ::memcpy(a, b, 4);\n") == "  ::memcpy(a, b, 4);\n"

@@ -409,10 +409,12 @@ def _product(shape: tuple[int, int, int], factors: str, total: str) -> tuple[str
     m, n, k = shape
     left, right = factors.split(".")
     elements = ", ".join(f"::cuemu::Element::{_ELEMENT[one]}" for one in (total, left, right, total))
+    is_whole = total == "s32"
+    saturates = r"(?P<satfinite>\.satfinite)?" if is_whole else ""
     return (
-        rf"mma\.sync\.aligned\.m{m}n{n}k{k}\.row\.col(?P<satfinite>\.satfinite(?=\.s32))?\.{total}\.{left}\.{right}\.{total}",
+        rf"mma\.sync\.aligned\.m{m}n{n}k{k}\.row\.col{saturates}\.{total}\.{left}\.{right}\.{total}",
         ">* * * *",
-        f"P::product<{m}, {n}, {k}, {elements}>({{a}}, {{b}}, {{c}}, {{satfinite?}}, __LINE__)",
+        f"P::product<{m}, {n}, {k}, {elements}>({{a}}, {{b}}, {{c}}, {'{satfinite?}' if is_whole else 'false'}, __LINE__)",
     )
 
 

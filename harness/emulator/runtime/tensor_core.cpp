@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,11 +18,12 @@ typedef float Floats __attribute__((vector_size(16)));
 typedef std::int32_t Ints __attribute__((vector_size(16)));
 typedef std::int16_t Shorts __attribute__((vector_size(16)));
 
-constexpr int kColumns = 8;  // that are computed together
-constexpr int kMostElements = 32 * 256;
-constexpr std::int16_t kOfZero = -8192;  // below every exponent, also twice
+constexpr int kColumns = 8;  // sums that sum_row computes together
+constexpr int kMostInMatrix = 32 * 256;
+constexpr std::int16_t kOfZero = -8192;  // stands for a zero's exponent; two of them still fit in 16 bits
 constexpr int kNotFinite = 128;          // the exponent of infinities and NaN
-// Within these exponents of sums, products are exact in float, and so are their multiples below.
+// Where the exponents of products and addends lie within plus and minus this, floats hold the products and the scaled
+// products exactly.
 constexpr int kMostExponent = 100;
 
 template <typename Vector, typename Element>
@@ -33,10 +35,12 @@ Vector load(const Element* from) {
 
 float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23); }
 
-// Exponents of a matrix: of zeros kOfZero, of other elements at least `least`. Returns the range of the others' own.
+// The least and the largest exponent of a matrix's numbers other than zero.
 struct Range {
   int low = kNotFinite, high = kOfZero;
 };
+// Writes each number's exponent, at least `least`, and kOfZero for zeros. Returns their range, in which subnormal numbers
+// count with their own exponent.
 Range exponents(const float* values, int count, int least, std::int16_t* to) {
   Range range;
   for (int i = 0; i < count; ++i) {
@@ -58,7 +62,7 @@ std::uint64_t cut(std::uint64_t magnitude, const TensorCore& core) {
   return core.to_odd && kept != magnitude ? kept | std::uint64_t{1} << shift : kept;
 }
 
-// What is not finite of a sum: an infinity or NaN; zero if all is finite.
+// Returns the sum if it is infinite or NaN; zero if all numbers are finite.
 float not_finite(int k, const float* left, const float* right, int step, float addend) {
   double plain = addend;
   bool is_finite = std::isfinite(addend);
@@ -124,7 +128,8 @@ void sum_row(const TensorCore& core, int n, int k, const float* left, const std:
   }
   const Floats near_scale = load<Floats>(scales), far_scale = load<Floats>(scales + 4);
   const auto truncated = [](Floats values) { return __builtin_convertvector(values, Ints); };
-  // Each product has fewer than 28 bits, so that eight of them and the addend fit.
+  // A product has a magnitude below 2^(fraction_bits + 2). With 25 bits k is at most 16, so that an accumulator gets eight
+  // products and the addend; k = 32 comes with 13 bits.
   Ints near[2] = {truncated(load<Floats>(sums) * near_scale), {}}, far[2] = {truncated(load<Floats>(sums + 4) * far_scale), {}};
   for (int depth = 0; depth < k; ++depth) {
     if (left[depth] == 0.0f) continue;
@@ -158,13 +163,14 @@ float small_float(Element element, std::uint8_t bits) {
 
 void add_tensor_products(const TensorCore& core, int rows, int n, int k, const float* left, const float* right,
                          float* sums) {
-  thread_local const auto memory = std::make_unique<std::int16_t[]>(3 * kMostElements);
+  thread_local const auto memory = std::make_unique<std::int16_t[]>(3 * kMostInMatrix);
   std::int16_t* const of_left = memory.get();
-  std::int16_t* const of_right = of_left + kMostElements;
-  std::int16_t* const of_sums = of_right + kMostElements;
+  std::int16_t* const of_right = of_left + kMostInMatrix;
+  std::int16_t* const of_sums = of_right + kMostInMatrix;
   const Range first = exponents(left, rows * k, core.least_of_left, of_left);
   const Range second = exponents(right, k * n, core.least_of_right, of_right);
   const Range third = exponents(sums, rows * n, -126, of_sums);
+  assert(core.fraction_bits <= 13 || k <= 16);
   const bool is_finite = std::max({first.high, second.high, third.high}) < kNotFinite;
   const bool is_easy = is_finite && std::max(first.high + second.high, third.high) <= kMostExponent &&
                        std::min(first.low + second.low, third.low) >= -kMostExponent;
@@ -180,8 +186,9 @@ void add_tensor_products(const TensorCore& core, int rows, int n, int k, const f
     for (int column = 0; column < n; ++column) {
       float& sum = sums[in_sums + column];
       const float strange = is_finite ? 0.0f : not_finite(k, left + in_left, right + column, n, sum);
-      sum = strange != 0.0f ? strange : sum_of(core, k, left + in_left, of_left + in_left, right + column, of_right + column, n, sum,
-                   of_sums[in_sums + column]);
+      sum = strange != 0.0f ? strange
+                            : sum_of(core, k, left + in_left, of_left + in_left, right + column, of_right + column, n, sum,
+                                     of_sums[in_sums + column]);
     }
   }
 }

@@ -426,6 +426,9 @@ _RULES: dict[str, Rule] = {
     "bucketize": lambda arguments: _between(arguments["self"], arguments["boundaries"]),
     "searchsorted": lambda arguments: _between(arguments["self"], arguments["sorted_sequence"], arguments["sorter"]),
     **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), _sampled),
+    "cudnn_grid_sampler": lambda arguments: _sampled(
+        {**arguments, "input": arguments["self"], "interpolation_mode": 0, "align_corners": True}
+    ),
     **dict.fromkeys(("max", "amax", "argmax"), _best(1)),
     **dict.fromkeys(("min", "amin", "argmin"), _best(-1)),
     "aminmax": _best(1, -1),

@@ -16,10 +16,12 @@ _ASSERTING = frozenset(
     (
         *("index", "_unsafe_index", "index_put", "_unsafe_index_put", "_index_put_impl"),
         *("index_select", "index_add", "index_copy", "index_fill", "index_reduce", "take", "put"),
-        *("gather", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "embedding", "_embedding_bag"),
+        *("gather", "scatter", "scatter_add", "scatter_reduce", "masked_scatter", "segment_reduce"),
+        *("embedding", "_embedding_bag", "_embedding_bag_forward_only"),
         *("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward"),
         *("binary_cross_entropy", "multinomial", "bernoulli", "binomial", "poisson", "repeat_interleave"),
-        *("max_unpool2d", "max_unpool3d", "_ctc_loss", "_assert_async"),
+        *("max_unpool2d", "max_unpool3d", "fractional_max_pool2d", "fractional_max_pool3d"),
+        *("_ctc_loss", "_assert_async"),
     )
 )
 #: The most bytes that one run copies to the CPU.
@@ -30,11 +32,11 @@ class TriedOnCpu(DispatchMode):  # type: ignore[no-untyped-call]
     """Runs such operators on the CPU before a GPU, within a ``with`` block; there they raise an error of torch's.
 
     Args:
-        is_own: Whether the values are the problem's own, which are trusted where more than ``MOST_BYTES``
-            would be copied.
+        is_own: Whether the values are the problem's own, which are trusted where the CPU cannot try them: it lacks
+            a kernel for their type, or more than ``MOST_BYTES`` would be copied.
 
     Raises:
-        ProblemError: More would be copied for other values.
+        ProblemError: The CPU cannot try other values.
     """
 
     def __init__(self, is_own: bool = False) -> None:
@@ -50,12 +52,18 @@ class TriedOnCpu(DispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name.partition("::")[2].removesuffix("_")
         if name in _ASSERTING and any(one.is_cuda for one in given):
             self._bytes += sum(one.nbytes for one in given)
+            untried = "its tensors are too large"
             if self._bytes <= MOST_BYTES:
-                with torch.random.fork_rng(devices=[]):
-                    func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
-            elif not self._is_own:
-                raise ProblemError(f"{name} could end the judge by a device assertion, and its tensors are too large "
-                                   "to try it on the CPU")  # fmt: skip
+                untried = ""
+                try:
+                    with torch.random.fork_rng(devices=[]):
+                        func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
+                except NotImplementedError as error:
+                    untried = f"there it has no kernel for them ({error})"
+            if untried and not self._is_own:
+                raise ProblemError(
+                    f"{name} could end the judge by a device assertion, and the CPU cannot try it: {untried}"
+                )
         return func(*args, **kwargs)
 
 

@@ -22,11 +22,8 @@ MAX_FACTOR = 16.0
 #: Eager's errors on perturbed inputs count at most this multiple of its errors on the inputs
 #: themselves. A perturbation may flip a branch, or change a number that must stay exact.
 NUDGED_FACTOR = 4.0
-
-
 #: A slice whose RMS is below this share of the whole tensor's is zero but for the rounding of float64.
 ROUNDING_OF_FLOAT64 = 1e-12
-
 #: An output's largest elements are judged apart if this factor separates them from all others.
 GIANT = 1e4
 #: The most kinds of giants that are judged apart.

@@ -155,6 +155,7 @@ class Reference:
         Raises:
             ProblemError: The reference does not run.
         """
+        # Later draws of the problem's own are trusted: a copy to the CPU in each run would take too long.
         with contextlib.nullcontext() if self._dtypes else TriedOnCpu(is_own=True):
             graph = self.run(draw, seed, None, None, watch=watch)
         self._notice_forms(graph, draw.batch)

@@ -160,7 +160,8 @@ def run_trial(
             ways = usage.ways if name == FIRST else ()
             if name != FIRST:  # whose backward has used up the graph
                 repeated = _repeated(context, worker, clock, draw, received)
-                further += [] if repeated is None else [(AFTER_BACKWARD, repeated, {})]
+                if repeated is not None:
+                    further.append((AFTER_BACKWARD, repeated, {}))
             gradients = _backward(context, worker, clock, draw, cotangent, constant=constant, ways=ways, alone=alone)
             digests.add_all({} if normal_only else gradients, GRADIENT)
             answers.append(ReceivedGradients(name, cotangent, gradients, alone))

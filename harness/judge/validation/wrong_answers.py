@@ -19,6 +19,7 @@ from harness.judge.compare.received import ReceivedGradients
 from harness.judge.compare.trial_result import badness
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, cotangents
+from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.equivalence import deviation, magnitude, relative
 from harness.judge.reference.graph import Graph, differentiable_leaves
 from harness.judge.reference.kinks import Kinks, Settled
@@ -84,7 +85,8 @@ class Trials:
 
     def outputs(self, draw: Draw, rows: torch.Tensor | None = None) -> list[torch.Tensor]:
         """Return eager's outputs on a draw, or on some of its samples."""
-        return self.forward.run(draw, self.seed, None, rows).outputs
+        is_own = rows is None and any(draw is one for one in self.draws)
+        return self.forward.run(draw, self.seed, None, rows, watch=TriedOnCpu(is_own)).outputs
 
     def of_trial(self, number: int) -> tuple[Comparison, list[TensorReport]]:
         """Return the ``comparison`` of a trial, made once."""
