@@ -12,7 +12,7 @@ from harness.errors import ProblemError
 
 #: Operators whose CUDA kernels assert what their values are: indices within bounds, probabilities within [0, 1] and
 #: so on. In-place forms have a further ``_``. The list follows ``CUDA_KERNEL_ASSERT`` in ATen's sources.
-_ASSERTING = frozenset(
+ASSERTING = frozenset(
     (
         *("index", "_unsafe_index", "index_put", "_unsafe_index_put", "_index_put_impl"),
         *("index_select", "index_add", "index_copy", "index_fill", "index_reduce", "take", "put"),
@@ -48,9 +48,10 @@ class TriedOnCpu(DispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         name = func._schema.name.partition("::")[2].removesuffix("_")
-        if name in _ASSERTING and any(one.is_cuda for one in given):
+        leaves = tree_leaves((args, kwargs)) if name in ASSERTING else ()
+        given = [one for one in leaves if isinstance(one, torch.Tensor)]
+        if any(one.is_cuda for one in given):
             self._bytes += sum(one.nbytes for one in given)
             untried = "its tensors are too large"
             if self._bytes <= MOST_BYTES:

@@ -112,9 +112,9 @@ class Slices:
 
     @property
     def own_or_whole(self) -> torch.Tensor:
-        """What each slice's errors are divided by, shape (n,).
+        """RMS by which each slice's errors are divided, shape (n,).
 
-        A slice that is zero, but for float64's rounding, has no scale of its own and uses the whole tensor's.
+        A slice that is zero but for float64's rounding has no RMS of its own and uses the whole tensor's.
         """
         own = self.slice_rms
         return torch.where(own > ROUNDING_OF_FLOAT64 * self.rms, own, self.rms)

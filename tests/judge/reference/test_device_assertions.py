@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from harness.judge.reference.device_assertions import ASSERTING
 
 PROBLEM = """
 import torch
@@ -89,3 +92,8 @@ def test_a_problem_whose_own_index_is_out_of_bounds_is_told_its_line(
         assert (
             "problem.py:13: the reference's forward failed: IndexError: index 16 is out of bounds" in ran.out + ran.err
         )
+
+
+@pytest.mark.parametrize("name", sorted(ASSERTING))
+def test_each_name_is_an_operator_of_torch(name: str) -> None:
+    assert hasattr(torch.ops.aten, name) or hasattr(torch.ops.aten, f"{name}_")
