@@ -18,6 +18,7 @@ from harness.device import device_state
 from harness.device.device_state import DeviceWatch, Reading, clock_state, flags_of, nvml_uuid, throttle_words
 
 UUID = "5c2d4b6e-1111-2222-3333-0123456789ab"
+NO_PROCESS = 1_000_000_000  # no kernel gives a process an id as large: a small one may be a child of the tests
 CALM = Reading(
     sm_mhz=1980,
     memory_mhz=3201,
@@ -126,17 +127,18 @@ def test_an_older_nvml_is_asked_by_its_own_names(nvml: Nvml) -> None:
 
 
 def test_other_users_are_told_from_our_own(nvml: Nvml) -> None:
-    listed = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 77, 12, 4444)]
+    worker, stranger, later = NO_PROCESS, NO_PROCESS + 1, NO_PROCESS + 2
+    listed = [SimpleNamespace(pid=pid) for pid in (os.getpid(), worker, stranger, later)]
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed
-    own = {77}
+    own = {worker}
     watch = opened(own)
-    assert watch.read().other_pids == (12, 4444)
-    own.add(12)  # a worker that has started since
-    assert watch.read().other_pids == (4444,)
+    assert watch.read().other_pids == (stranger, later)
+    own.add(later)  # a worker that has started since
+    assert watch.read().other_pids == (stranger,)
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = listed[1:]  # as the host counts them, seen in a container
     assert opened().read().other_pids is None
     assert opened().other_users() == "2 other processes used the GPU, by the host's count"
-    assert opened({78, 79, 80}).other_users() == ""  # they may be ours
+    assert opened({NO_PROCESS + number for number in range(7, 10)}).other_users() == ""  # they may be ours
 
 
 def test_what_our_own_have_started_is_no_stranger(nvml: Nvml) -> None:
@@ -149,7 +151,7 @@ def test_what_our_own_have_started_is_no_stranger(nvml: Nvml) -> None:
 
 def test_other_users_count_from_the_beginning_of_a_series(nvml: Nvml) -> None:
     ours = [SimpleNamespace(pid=os.getpid())]
-    many = [*ours, *(SimpleNamespace(pid=1_000_000_000 + number) for number in range(9))]
+    many = [*ours, *(SimpleNamespace(pid=NO_PROCESS + number) for number in range(9))]
     nvml.values["nvmlDeviceGetComputeRunningProcesses"] = many
     watch = opened()
     watch.begin()
