@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from harness.commands.answers import candidates_of, problems_of
 from harness.commands.evaluation_run import SUMMARY_VARIABLE, Order, run_order
+from harness.commands.outputs import check_folder
 from harness.commands.replay import ReplayRequest
 from harness.commands.replay import replay as replayed
 from harness.commands.rules import LISTED, print_rules
@@ -29,7 +30,7 @@ from harness.records import baselines
 from harness.records.rules import NO_OWN_KERNEL
 from harness.records.run_config import ALLOW, FORBID, KERNELBENCH, RELAXED, STRICT, RunConfig
 from harness.system.scratch import scratch_folder
-from harness.system.text import one_line, printable
+from harness.system.text import printable
 
 CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 
@@ -267,8 +268,8 @@ def command(
         raise UsageError("--address needs --executor ray: it is the address of a Ray cluster")
     if on_github and not os.environ.get(SUMMARY_VARIABLE):
         raise UsageError(f"--github: {SUMMARY_VARIABLE} is not set; GitHub Actions sets it for each step")
-    if junit is not None and not junit.parent.is_dir():
-        raise UsageError(f"--junit: there is no folder {one_line(str(junit.parent))}")
+    if junit is not None:
+        check_folder(junit)
     constants = parse_settings(settings)
     config = RunConfig(
         timeout_s=timeout if is_set("timeout") else None,

@@ -16,6 +16,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from harness.commands.lines import MAX_LINE_BYTES, LineReader, Lines
+from harness.commands.outputs import named, write_output
 from harness.commands.run_outcome import RunOutcome
 from harness.device.devices import several as several_devices
 from harness.errors import UsageError
@@ -33,7 +34,6 @@ from harness.records.store import Store
 from harness.report.ci import github_annotations, github_summary, junit_xml
 from harness.report.sample_scores import print_sample_scores
 from harness.report.table import VerdictTable
-from harness.system.files import write_whole
 from harness.system.interrupts import unwinding
 from harness.system.scratch import scratch_folder
 from harness.system.streams import results_alone
@@ -193,10 +193,14 @@ def run_order(order: Order, wanted_device: str) -> int:
 def _report(order: Order, found: RunOutcome) -> None:
     """Writes the reports for continuous integration."""
     if order.junit is not None:
-        write_whole(order.junit, junit_xml(found.results))
+        write_output(order.junit, junit_xml(found.results))
     if order.on_github:
-        with Path(os.environ[SUMMARY_VARIABLE]).open("a", encoding="utf-8") as summary:
-            summary.write(github_summary(found.results, found.counts))
+        path = Path(os.environ[SUMMARY_VARIABLE])
+        try:
+            with path.open("a", encoding="utf-8") as summary:
+                summary.write(github_summary(found.results, found.counts))
+        except OSError as error:
+            raise UsageError(f"--github: cannot write {named(path)}: {error.strerror or error}") from None
         for line in github_annotations(found.results):
             print(line, file=sys.stderr)
 

@@ -11,6 +11,7 @@ from types import FrameType
 
 import click
 
+from harness.device.devices import guess, several
 from harness.errors import EXIT_PASSED, UsageError
 from harness.project.paths import harness_home, project_root
 from harness.project.settings import option
@@ -70,6 +71,8 @@ def command(*, port: int | None, device: str, root: str | None, home: str | None
     Examples:
       python -m harness mcp --device cpu
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
+    for name in several(device, 1):
+        guess(name)  # refuses what names no device
     try:
         from harness.server.mcp_tools import Tools
     except ModuleNotFoundError as error:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import ParamSpec
@@ -18,6 +19,7 @@ from harness.async_evaluator import AsyncEvaluator, Settings
 from harness.entries import Answer
 from harness.errors import HarnessError, UsageError
 from harness.package import VERSION
+from harness.project.given_problems import keep_problem
 from harness.project.paths import PYTHON_OPTIONS, import_path
 from harness.records.record import EvaluationRecord
 from harness.rewards import reward
@@ -80,8 +82,13 @@ class Tools:
         return await self._judged(True, solution, problem, cases, is_answer)
 
     async def validate(self, problem: str) -> str:
-        """Checks that a problem (a name or a file's path) runs and can tell right answers from wrong ones."""
-        return await self._command("validate", "--device", "cpu", "--root", str(self._root), "--", problem)
+        """Checks that a problem runs and can tell right answers from wrong ones.
+
+        `problem` is a name, a file's path or a text.
+        """
+        return await self._command(
+            "validate", "--device", "cpu", "--root", str(self._root), "--", self._problem(problem)
+        )
 
     async def show(self, record: str) -> str:
         """Shows everything about a record, which other tools name, with the command that repeats it."""
@@ -95,11 +102,22 @@ class Tools:
         return await self._command("render", "-o", "-", "--root", str(self._root), *words, "--", template, most=100_000)
 
     async def profile(self, solution: str, problem: str = "", case: str = "") -> str:
-        """Shows which kernels one call of a solution (a file's path or problem/variant) launches, and for how long."""
+        """Shows which kernels one call of a solution launches, and for how long.
+
+        `solution` and `problem` are those of `evaluate`.
+        """
         words = ["--device", self._device, "--home", str(self._home), "--root", str(self._root)]
-        words += ["--problem", problem] if problem else []
+        words += ["--problem", self._problem(problem)] if problem else []
         words += ["--case", case] if case else []
-        return await self._command("profile", *words, "--", solution)
+        with tempfile.TemporaryDirectory(prefix="harness-mcp-") as folder:
+            if "\n" in solution:
+                text, solution = solution, str(Path(folder) / "candidate.py")
+                Path(solution).write_bytes(text.encode(errors="surrogatepass"))
+            return await self._command("profile", *words, "--", solution)
+
+    def _problem(self, problem: str) -> str:
+        """Returns a problem's name or path; a text becomes a file."""
+        return str(keep_problem(self._home, problem)) if "\n" in problem else problem
 
     async def _judged(self, checks: bool, solution: str, problem: str, cases: list[str] | None, is_answer: bool) -> str:
         evaluator = await self._evaluator(checks)

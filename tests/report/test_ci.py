@@ -91,3 +91,17 @@ def test_what_cannot_be_written_is_told_before_anything_is_judged(
     ran = harness("evaluate", "group_norm/plain", "--device", "cpu", *options, GITHUB_STEP_SUMMARY="")
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--github"], "--github: cannot write /dev/full"), (["--junit", "/dev/full"], "cannot write /dev/full: it is")],
+)
+def test_a_report_that_cannot_be_written_is_named(
+    harness: Callable[..., Any], tmp_path: Path, options: list[str], words: str
+) -> None:
+    (tmp_path / "answer.py").write_text("import no_such_module\n")
+    what = ("evaluate", tmp_path / "answer.py", "--problem", "group_norm", "--case", "odd", "--device", "cpu")
+    ran = harness(*what, *options, GITHUB_STEP_SUMMARY="/dev/full")
+    assert ran.code == 2
+    assert words in ran.err

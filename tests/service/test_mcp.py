@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def said(home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
             await call("no record", "show", record="zzz")
             await call("no template", "render", template="tanh")
             await call("profiled", "profile", solution=str(wrong), problem="tanh", case="small")
+            await call("text is fit", "validate", problem=PROBLEM + "# mcp\n")
+            await call("text profiled", "profile", solution=WRONG + "# mcp\n", problem=PROBLEM, case="small")
             await call("missing", "evaluate")
             await call("null byte", "show", record="x\0")
             await call("long", "profile", solution="x" * 200_000, problem="tanh")
@@ -90,6 +93,8 @@ def test_the_tools_are_described(said: dict[str, Any]) -> None:
         ("no record", True, "no record 'zzz'"),
         ("no template", True, "tanh"),
         ("profiled", False, "WRONG_OUTPUT"),
+        ("text is fit", False, ": fine"),
+        ("text profiled", False, "WRONG_OUTPUT"),
         ("missing", True, "solution"),
         ("null byte", True, "show: an argument cannot be passed on"),
         ("long", True, "give the path of a file"),
@@ -107,6 +112,12 @@ def test_a_tool_says_in_few_words_what_its_command_says(
 def test_the_reward_is_told(said: dict[str, Any]) -> None:
     assert said["right"][1].endswith("reward -1.000")
     assert said["wrong"][1].endswith("reward -0.500")
+
+
+def test_a_device_that_cannot_be_is_told_before_an_agent_connects(harness: Callable[..., Any]) -> None:
+    ran = harness("mcp", "--device", "nope")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--device 'nope'" in ran.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
