@@ -234,9 +234,10 @@ class EvaluationRecord:
         own_seed: Secret of the draws that only this candidate received (its last trial and timed
             calls), in hex. Empty in records of versions that gave all candidates the same draws.
         robustness: Calls beyond the problem's own inputs, by name (``signs``, ``batch``,
-            ``larger batch``, ``layout``, ``not finite``, ``large``, ``ends``, ``zeros``), with their
-            results: ``passed``, ``failed`` with the fault, ``refused`` if the candidate raised at a
-            layout, or ``left out`` with the reason. They change no verdict.
+            ``larger batch``, ``layout``, ``not finite``, ``large``, ``ends``, ``zeros``,
+            ``evaluation mode``), with their results: ``passed``, ``failed`` with the fault,
+            ``refused`` if the candidate raised at a layout, or ``left out`` with the reason. They
+            change no verdict.
         digest: sha256 of the solution file.
         problem_digest: sha256 of the problem file.
         environment: Versions of the software and the name of the machine's processor.

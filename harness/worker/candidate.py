@@ -310,7 +310,7 @@ class Instance:
     def _accumulating(self) -> dict[str, torch.Tensor]:
         """Returns all tensors into whose ``.grad`` a backward may write, by ``input_key`` or parameter name."""
         inputs = {input_key(position): tensor for position, (_, tensor) in self._inputs.items()}
-        return {**dict(self.model.named_parameters()), **inputs}
+        return {**dict(self._called.named_parameters()), **inputs}
 
     def _differentiated(
         self,
@@ -462,7 +462,7 @@ class Instance:
 
     def _backward_arguments(self, command: Backward) -> tuple[dict[str, torch.Tensor], list[torch.Tensor | None]]:
         """Returns the leaves to differentiate, by name, and the cotangents; None for an output without one."""
-        parameters = dict(self.model.named_parameters())
+        parameters = dict(self._called.named_parameters())
         leaves = {input_key(position): self._inputs[position][1] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}

@@ -1,4 +1,4 @@
-"""Calls a candidate beyond the problem's inputs: other batch size, layout, signs and sizes, NaN and infinity.
+"""Calls a candidate beyond the problem's inputs: other batch, layout, signs, sizes and mode, NaN and infinity.
 
 A problem does not promise such calls, so nothing here changes a verdict. A candidate that fails
 gets a finding ``robustness``. These checks come last, so whatever they do to the process harms
@@ -21,6 +21,7 @@ from harness.judge.case_context import CaseContext
 from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.exchange.exchange import Exchange
+from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
@@ -34,7 +35,7 @@ from harness.judge.trials.trial import forward_seed, received_outputs, run_trial
 from harness.records.record import REPORT, Finding, Status
 from harness.system.text import one_line, shortened
 from harness.wire.arena import region_bytes
-from harness.wire.commands import LARGER_BATCH
+from harness.wire.commands import DEEP_COPY, EVALUATION, LARGER_BATCH
 from harness.wire.cuda_memory import DeviceMemoryError
 from harness.wire.structure import paths_of
 from harness.wire.tensors import Region, Value
@@ -108,7 +109,9 @@ def robustness_checks(
     seed: int,
     progress: Callable[[str], None],
 ) -> Robustness:
-    """Call a candidate that passed in ways beyond the problem's own inputs; judge only outputs.
+    """Call a candidate that passed in ways beyond the problem's own inputs.
+
+    Outputs are judged; in evaluation mode gradients, too.
 
     Args:
         context: The case's context, for draws that the candidates of a batch share.
@@ -350,16 +353,36 @@ def _require_finite(calls: _Calls, drawn: Draw) -> None:
         raise LeftOut("the reference's output would not be finite")
 
 
+def _evaluation(calls: _Calls) -> str:
+    """Call a copy of the model in evaluation mode, and run its backward, where the reference gives something else."""
+    if EVALUATION not in calls.context.unsupported:
+        raise LeftOut("the reference returns the same in evaluation mode, and the trials have judged that")
+    model = copied(calls.draw.model)
+    try:
+        model.eval()
+    except Exception as error:  # of a method of the problem's own
+        raise LeftOut(f"Model.eval() raised {type(error).__name__}: {error}") from None
+    drawn = replace(calls.draw, model=model)
+    _require_finite(calls, drawn)
+    return _told(_judged(calls, calls.context, drawn, MODE, (EVALUATION, DEEP_COPY), without_gradients=False))
+
+
 def _judged(
-    calls: _Calls, context: CaseContext, drawn: Draw | Settled, name: str | None, ways: tuple[str, ...] = ()
+    calls: _Calls,
+    context: CaseContext,
+    drawn: Draw | Settled,
+    name: str | None,
+    ways: tuple[str, ...] = (),
+    *,
+    without_gradients: bool = True,
 ) -> TrialResult:
-    """Judge one forward without gradients.
+    """Judge one forward, with its backward if that is asked for.
 
     The name sets the trial number, which tells the draw from the first trial's. None means that
     draw, whose gauges are known.
     """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
-    usage = Usage(without_gradients=True, ways=ways)
+    usage = Usage(without_gradients=without_gradients, ways=ways)
     return run_trial(
         context,
         calls.worker,
@@ -376,7 +399,8 @@ def _told(result: TrialResult) -> str:
     """Describe what is wrong on one line; empty where nothing is."""
     if not result.failed:
         return ""
-    return one_line(explained(max(result.failed, key=badness), replace(result, lower_class={})))
+    lines = explained(max(result.failed, key=badness), replace(result, lower_class={})).splitlines()
+    return one_line("; ".join(map(str.strip, lines)))
 
 
 def _moved(place: Value, shape: tuple[int, ...]) -> Value:
@@ -399,7 +423,7 @@ def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Regio
     return other
 
 
-LAYOUT, ZEROS = "layout", "zeros"
+LAYOUT, ZEROS, MODE = "layout", "zeros", "evaluation mode"
 _SIZES = "take every size from the input, in every call"
 _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "signs": (
@@ -433,5 +457,10 @@ _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
         _zeros,
         "zeros in half of each input, and in all of its first sample",
         "divide by nothing that is zero where an input is, such as the input itself or its norm without eps",
+    ),
+    MODE: (
+        _evaluation,
+        "the model in evaluation mode (.eval()), in which the reference computes something else",
+        "read self.training in every call: then a batch norm uses its running statistics, and a dropout does nothing",
     ),
 }

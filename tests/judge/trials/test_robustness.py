@@ -58,6 +58,8 @@ def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
     one = record(RIGHT)
     assert (one.status, found(one)) == (Status.PASSED, [])
     checks = ("signs", "batch", "larger batch", "layout", "not finite", "large", "ends", "zeros")
+    mode = one.robustness.pop("evaluation mode")
+    assert mode.startswith("left out: the reference returns the same")
     assert one.robustness == dict.fromkeys(checks, "passed")
     assert "robustness" in one.stages_s
 
@@ -109,13 +111,72 @@ def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytes
     monkeypatch.setattr(f"harness.judge.trials.robustness.{'ENOUGH_S' if few else 'ENOUGH_OF_LARGE_S'}", 0)
     ends = list(record(RIGHT).robustness.values())
     assert ends.count("passed") == 1
-    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 7
+    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 8
 
 
 def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", 0)
     monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_OF_LARGE_S", 60)
-    assert set(record(RIGHT).robustness.values()) == {"passed"}
+    ends = record(RIGHT).robustness
+    assert {end for name, end in ends.items() if name != "evaluation mode"} == {"passed"}
+
+
+NORMED = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = nn.BatchNorm1d(33)
+
+    def forward(self, x):
+        return self.bn(x) * 2
+
+
+def get_inputs():
+    return [torch.randn(6, 33)]
+
+
+def get_init_inputs():
+    return []
+"""
+EVALUATES = "from torch.nn.functional import batch_norm\n" + NORMED.replace("class Model(", "class ModelNew(").replace(
+    "return self.bn(x) * 2",
+    """bn, trains = self.bn, self.training
+        bn.num_batches_tracked += trains
+        return {body}""",
+)
+WITH = "batch_norm(x, bn.running_mean, bn.running_var, bn.weight, bn.bias, {trains}, 0.1, bn.eps) * 2"
+
+
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        pytest.param(WITH.format(trains="trains"), "passed", id="right"),
+        pytest.param(WITH.format(trains="True"), "failed: buffer bn.running_mean: ", id="statistics_of_the_batch"),
+        pytest.param(
+            WITH.format(trains="trains") + " if trains else bn(x.detach()) * 2",
+            "failed: gradient of x under the 'normal' cotangent: no gradient",
+            id="without_an_input_s_gradient",
+        ),
+        pytest.param(
+            WITH.format(trains="trains") + " if trains else (bn(x) * 2).detach()",
+            "failed: it ended with NO_GRADIENT: ",
+            id="without_gradients",
+        ),
+    ],
+)
+def test_evaluation_mode_is_tried_where_the_reference_differs_in_it(
+    tmp_path: Path, home: Path, body: str, end: str
+) -> None:
+    one = judged(NORMED, EVALUATES.format(body=body), tmp_path, home)
+    assert one.status is Status.PASSED, one.message
+    assert one.robustness["evaluation mode"].startswith(end)
+    told = [finding.message for finding in found(one)]
+    assert len(told) == end.startswith("failed")
+    assert all(".eval()" in words for words in told)
 
 
 def test_a_result_without_a_batch_may_be_as_long_as_two(tmp_path: Path, home: Path) -> None:
