@@ -47,7 +47,6 @@ def command(
     """  # noqa: D301 - \b is click's mark for a paragraph that keeps its lines
     from harness.generation.attempts import Attempt, Kind, Outcome, estimated_tokens
     from harness.generation.judging import Court
-    from harness.generation.prompts import Prompts
 
     top, place = project_root(root), harness_home(home)
     solved = find_problem(top, problem)
@@ -61,8 +60,8 @@ def command(
             raise UsageError(f"--feedback {record}: this record is of problem {found.problem}, not {solved.name}")
         device = found.device
         forward_only = RunConfig.of(found).forward_only
-    court = Court(problem=solved, device=device, home=place, root=top, cases=cases)
-    prompts = Prompts(top, solved, court.facts(), court.constants, forward_only=forward_only)
+    court = Court(problem=solved, device=device, home=place, root=top, cases=cases, forward_only=forward_only)
+    prompts = court.prompts()
     if found is None:
         if rewrite:
             raise UsageError("--rewrite needs --feedback: it builds on a solution")

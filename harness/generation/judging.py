@@ -15,10 +15,13 @@ from harness.device.devices import guess
 from harness.errors import DeviceError, UsageError
 from harness.evaluator import Evaluator
 from harness.generation.attempts import Attempt, Gate
+from harness.generation.mistakes import MOST_RECORDS, mistakes_in
+from harness.generation.prompts import Prompts
 from harness.project.paths import PYTHON_OPTIONS
 from harness.project.problems import Problem
 from harness.records.record import EvaluationRecord, Status
 from harness.records.rules import NO_OWN_KERNEL
+from harness.records.store import Store
 from harness.rewards import MASKED
 from harness.system.text import one_line
 
@@ -75,6 +78,25 @@ class Court:
     def constants(self) -> Mapping[str, Mapping[str, object]]:
         """The constants of the cases that feedback speaks of, by name."""
         return {name: self.problem.case(name) for name in self.cases}
+
+    def prompts(self) -> Prompts:
+        """Returns the prompts of a run.
+
+        Raises:
+            UsageError: The device is not a single one, or there is no example or folder of prompts.
+            DeviceError: The GPU cannot be asked.
+            StoreError: The store, whose failed records tell the mistakes of earlier answers, cannot be read.
+        """
+        with Store(self.home) as store:
+            mistakes = mistakes_in(store.newest_failed(MOST_RECORDS))
+        return Prompts(
+            self.root,
+            self.problem,
+            self.facts(),
+            self.constants,
+            forward_only=self.forward_only,
+            mistakes=mistakes,
+        )
 
     def facts(self) -> Sequence[str]:
         """Returns what a kernel's author must know about the device, in sentences.

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import jinja2
 
@@ -53,6 +54,8 @@ class Prompts:
         problem: The problem to solve.
         device: Facts about the device, in sentences.
         constants: The constants of the cases that feedback speaks of.
+        forward_only: Whether no gradients are asked for.
+        mistakes: Mistakes of earlier answers, with their numbers (see ``mistakes_in``).
 
     Raises:
         UsageError: There is no example, or no folder of prompts.
@@ -66,6 +69,7 @@ class Prompts:
         constants: Mapping[str, Mapping[str, object]],
         *,
         forward_only: bool = False,
+        mistakes: Mapping[str, int] = MappingProxyType({}),
     ):
         self._environment = _environment(root)
         example = find_example(root, problem.name)
@@ -79,6 +83,7 @@ class Prompts:
             "forward_only": forward_only,
             "example": example.name,
             "example_source": example.source,
+            "mistakes": mistakes,
         }
         for kind in Kind:  # a mistake is told before anything is sent
             self._template(f"{kind}.md.j2")

@@ -31,7 +31,6 @@ from harness.generation.attempts import (
 from harness.generation.ideas import idea_of
 from harness.generation.judging import Court, Judge
 from harness.generation.normal_form import normal_digest
-from harness.generation.prompts import Prompts
 from harness.generation.strategies import Move, Strategy, TreeSearch, choose_proposer
 from harness.generation.transcript import Transcript
 from harness.project.paths import harness_home, project_root
@@ -42,6 +41,8 @@ from harness.timing.scores import floor_share
 
 #: Failures in a row after which a proposer is asked no more.
 MOST_FAILURES = 3
+#: Answers in a row that were all given before, after which further ones promise nothing.
+MOST_DUPLICATES = 5
 #: The share of the speed of light that is enough.
 ENOUGH_OF_FLOOR = 0.95
 #: Longest wait for an answer, in seconds: an interrupt that comes just before a wait is seen at the wait's end.
@@ -205,10 +206,7 @@ class Search:
             "strategy": plan.strategy.name,
             "proposers": [one.name for one in plan.proposers],
         }
-        court = self._court
-        self._prompts = Prompts(
-            court.root, court.problem, court.facts(), court.constants, forward_only=court.forward_only
-        )
+        self._prompts = self._court.prompts()
         self._transcript = Transcript(plan.folder, facts)
         self._began = time.monotonic()
         with Store(self._court.home) as store:
@@ -396,11 +394,17 @@ class Search:
             self.why_ended = f"the budget of {budget.cost:g} is spent"
         elif self._seconds_left() == 0:
             self.why_ended = f"the budget of {budget.minutes:g} minutes is spent"
+        elif self._repeats_itself():
+            self.why_ended = f"the last {MOST_DUPLICATES} answers had all been given before"
         elif not self._alive():
             self.why_ended = "no proposer answers any more"
         elif not self._open and self._plan.strategy.next(self.attempts) is None:
             self.why_ended = "the strategy has no further turn"
         return bool(self.why_ended)
+
+    def _repeats_itself(self) -> bool:
+        last = [one.outcome for one in self.attempts if one.has_answer][-MOST_DUPLICATES:]
+        return len(last) == MOST_DUPLICATES and set(last) == {Outcome.DUPLICATE}
 
     def _is_finished(self) -> bool:
         """Returns True if the run asks no more and waits for no answer."""

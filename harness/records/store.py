@@ -221,6 +221,10 @@ class Store:
         condition = "problem = ? AND case_name = ? AND status = 'PASSED'"
         return itertools.islice(self._records(condition, (problem, case), newest_first=True), limit)
 
+    def newest_failed(self, limit: int) -> Iterator[EvaluationRecord]:
+        """Yields the newest records that did not pass, of any problem."""
+        return itertools.islice(self._records("status != 'PASSED'", (), newest_first=True), limit)
+
     def of_run(self, run: str) -> Iterator[EvaluationRecord]:
         """Yields all records of a command, oldest first."""
         return self._records("run = ?", (run,))

@@ -82,6 +82,33 @@ def test_a_search_that_was_killed_goes_on(run: Callable[..., list[Verdict]], tmp
         assert sum(1 for _ in store.records("hyperbolic")) == known + 2  # the gate's, on two cases
 
 
+def test_a_rule_from_one_problem_s_failures_is_told_on_another(
+    run: Callable[..., list[Verdict]], own_home: Path, tmp_path: Path
+) -> None:
+    """Nothing that a solution wrote goes along, and a solution counts once."""
+    racy = RIGHT.replace("i < n", "i <= n + (0 * 1234567)")  # reads and writes behind the end
+    assert racy != RIGHT
+    first = Scripted([racy, racy + "again = 1\n"])
+    run(first, Budget(2), home=own_home, folder=tmp_path / "first")
+    assert "# Mistakes of earlier answers" not in first.turns[0].prompt
+    second = Scripted(["prose"])
+    list(search("group_norm", second, Budget(1), device="cpu", home=own_home, folder=tmp_path / "second"))
+    rules = second.turns[0].prompt.partition("# Mistakes of earlier answers")[2].partition("# Device")[0]
+    assert "Accessed memory beyond an array: 2." in rules
+    assert rules.count("\n- ") == 1
+    assert "1234567" not in second.turns[0].prompt
+
+
+def test_answers_that_repeat_themselves_end_a_search(run: Callable[..., list[Verdict]]) -> None:
+    same = [WRONG + f"# {number}\n" for number in range(20)]
+    assert [one.attempt.outcome for one in run(Scripted([*same[:3], "prose", *same[3:]]), Budget(20))] == [
+        Outcome.JUDGED,
+        *[Outcome.DUPLICATE] * 2,
+        Outcome.NO_CODE,
+        *[Outcome.DUPLICATE] * 5,
+    ]
+
+
 def test_budgets_end_a_search(run: Callable[..., list[Verdict]], tmp_path: Path) -> None:
     spent = run(Scripted([WRONG + f"x = {number}\n" for number in range(9)]), Budget(3))
     assert [one.attempt.number for one in spent] == [1, 2, 3]
