@@ -68,13 +68,14 @@ def test_a_copy_keeps_the_alignment_that_it_promises(emulator: Emulator) -> None
     [
         ("cuda::barrier<cuda::thread_scope_device>", "a cuda::barrier of another scope"),
         ("cuda::barrier<>", "a cuda::barrier of another scope"),
-        ("cuda::atomic<int>", "<cuda/atomic>"),
+        ("cuda::std::atomic<int>", "<cuda/std/atomic>"),
+        ("cuda::atomic<int4>", "a cuda::atomic of a type"),
     ],
 )
 def test_what_is_missing_is_refused_by_name(
     run_solution: Callable[..., dict[str, Any]], declaration: str, construct: str
 ) -> None:
-    header = "cuda/atomic" if "atomic" in declaration else "cuda/barrier"
+    header = declaration.partition("<")[0].replace("::", "/")
     text = f"""
 import torch.utils.cpp_extension
 torch.utils.cpp_extension.load_inline(name="scopes", cpp_sources="void f();", cuda_sources=r'''

@@ -10,6 +10,7 @@ namespace cuemu {
 
 template <typename Value> struct WordOf;
 template <std::size_t> struct WordOfSize;
+template <> struct WordOfSize<1> { using type = unsigned char; };
 template <> struct WordOfSize<2> { using type = unsigned short; };
 template <> struct WordOfSize<4> { using type = unsigned int; };
 template <> struct WordOfSize<8> { using type = unsigned long long; };

@@ -17,9 +17,6 @@
 #include "small_float_bits.h"
 
 namespace cuemu {
-
-template <> struct WordOfSize<1> { using type = unsigned char; };
-
 namespace ptx {
 
 constexpr std::uint32_t kNone = ~0u;  // of an operand that is not there
