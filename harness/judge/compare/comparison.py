@@ -247,14 +247,13 @@ class Comparison:
         tensors = {name: value for name, value in answer.gradients.items() if isinstance(value, torch.Tensor)}
         inputs = frozenset(name for name in self._leaves if name in self._inputs)
         known, influence = self._known(answer.name), self._influence(answer.name) if with_gauges else None
-        is_own = answer.name == OWN_OUTPUT
-        cotangent = answer.cotangent
+        is_own, cotangent, gauged = answer.name == OWN_OUTPUT, answer.cotangent, None
         reference = Deviations(self._leaves, inputs, cotangent, known=None if is_own else known, influence=influence)
-        gauged: Deviations | None = None
         if known is None and with_gauges:
-            dtypes = [one.dtype for one in cotangent]
-            own = Deviations(self._leaves, inputs, own_output=dtypes, alone=answer.alone, influence=influence)
-            gauged = own if is_own else reference
+            gauged = reference
+            if is_own:
+                own = self._exact.own_output([one.dtype for one in cotangent], answer.alone)
+                gauged = Deviations(self._leaves, inputs, own_output=own, influence=influence)
         return TensorTally(answer.name, tensors, self._gradients, reference, gauged, influence)
 
     def result(self, answers: Sequence[ReceivedGradients] | None = None) -> TrialResult:

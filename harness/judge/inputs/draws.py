@@ -294,7 +294,8 @@ def cotangents(
     yield "normal", only(alone, normal)
     yield "ones", only(alone, constant(outputs, 1.0))
     if all(map(_is_finite, outputs)):
-        yield "output", only(alone, [_near_one(one.detach()) for one in outputs])
+        exponents = [near_one(square_sum(one), one.numel()) for one in outputs]
+        yield "output", only(alone, scaled([one.detach() for one in outputs], exponents))
 
 
 def constant(outputs: Sequence[torch.Tensor], value: float) -> list[torch.Tensor]:
@@ -309,15 +310,47 @@ def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [one if place == alone else one.new_zeros(()).expand_as(one) for place, one in enumerate(tensors)]
 
 
-def _near_one(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor whose RMS is far from 1, times the power of two that brings it there; another one as it is."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return tensor
-    rms = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
-    exponent = round(math.log2(rms)) if rms and math.isfinite(rms) else 0
-    if abs(exponent) <= NEAR_ONE:
-        return tensor
-    return tensor * 2.0 ** max(-MOST_EXPONENT, min(MOST_EXPONENT, -exponent))
+def square_sum(output: torch.Tensor) -> float:
+    """Return the sum of an output's squares; 0 for an output of integers."""
+    return float(torch.linalg.vector_norm(output, dtype=torch.float64)) ** 2 if output.is_floating_point() else 0.0
+
+
+def near_one(squares: float, elements: int) -> int:
+    """Return the exponent of the power of two that brings an output near 1; 0 where none is needed.
+
+    Args:
+        squares: The sum of the output's squares.
+        elements: Number of its elements.
+    """
+    if not (0.0 < squares < math.inf):
+        return 0
+    exponent = round(math.log2(squares / elements) / 2)
+    return 0 if abs(exponent) <= NEAR_ONE else max(-MOST_EXPONENT, min(MOST_EXPONENT, -exponent))
+
+
+def scaled(tensors: Sequence[torch.Tensor], exponents: Sequence[int]) -> list[torch.Tensor]:
+    """Return each tensor times its power of two."""
+    return [one * 2.0**exponent if exponent else one for one, exponent in zip(tensors, exponents, strict=True)]
+
+
+@dataclass(frozen=True)
+class OwnOutput:
+    """The form of a cotangent that is the exact output itself, as ``cotangents`` forms it of a candidate's.
+
+    Attributes:
+        dtypes: The dtypes in which a candidate returns the outputs.
+        exponents: Exponents of the powers of two that bring the outputs near 1.
+        alone: The only output that is its own cotangent, the others' being zero; None for all of them.
+    """
+
+    dtypes: Sequence[torch.dtype]
+    exponents: Sequence[int]
+    alone: int | None = None
+
+    def of(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the cotangent for exact outputs, or for a piece of them."""
+        converted = [output.detach().to(dtype) for output, dtype in zip(outputs, self.dtypes, strict=True)]
+        return only(self.alone, scaled(converted, self.exponents))
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.buffers import buffers_of, changed_buffers, same_form
 from harness.judge.inputs.copying import copied
-from harness.judge.inputs.draws import CPU, Draw, derive_seed, seeded
+from harness.judge.inputs.draws import CPU, Draw, OwnOutput, derive_seed, near_one, seeded, square_sum
 from harness.judge.inputs.memory_fit import spare_memory
 from harness.judge.inputs.nudging import nudged
 from harness.judge.inputs.randomness import (
@@ -84,6 +85,17 @@ class Exact:
             ProblemError: The reference does not run in float64.
         """
         return self._reference.run(self._draw, self._seed, torch.float64, piece)
+
+    def own_output(self, dtypes: Sequence[torch.dtype], alone: int | None) -> OwnOutput:
+        """Return the form of the cotangent that is the exact output; eager forwards tell the output's size."""
+        squares: defaultdict[int, float] = defaultdict(float)
+        elements: defaultdict[int, int] = defaultdict(int)
+        for piece in self.pieces:
+            outputs = self._reference.run(self._draw, self._seed, None, piece, differentiate=False).outputs
+            for place, output in enumerate(outputs):
+                squares[place] += square_sum(output)
+                elements[place] += output.numel()
+        return OwnOutput(dtypes, [near_one(squares[place], elements[place]) for place in elements], alone)
 
 
 class Reference:

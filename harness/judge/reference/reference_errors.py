@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from harness.judge.inputs.buffers import PREFIX
-from harness.judge.inputs.draws import only
+from harness.judge.inputs.draws import OwnOutput
 from harness.judge.reference.equivalence import Giants, Slices, deviation, giants_of, joined, magnitude
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import MOST_EXCUSED
@@ -138,11 +138,6 @@ class Gauge:
 Gauges = dict[str, Gauge]
 
 
-def cotangent_like(outputs: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype]) -> list[torch.Tensor]:
-    """Return the exact outputs as a cotangent, in the dtypes in which a candidate returns them."""
-    return [output.detach().to(dtype) for output, dtype in zip(outputs, dtypes, strict=True)]
-
-
 class Deviations:
     """Collects deviations of evaluations of one draw, piece by piece of the batch.
 
@@ -153,8 +148,7 @@ class Deviations:
         by_rows: Names of the tensors that come in pieces. All others are gradients of parameters,
             which are sums over the pieces.
         cotangent: One tensor per output; None to measure the outputs themselves.
-        own_output: The outputs' dtypes if the cotangent is the exact output itself; else None.
-        alone: The only output that is its own cotangent, the others' being zero; None for all of them.
+        own_output: The cotangent's form if it is the exact output itself; else None.
         known: The gauge under this very cotangent, if measured before. Its magnitudes serve again.
         influence: Where the influence of flips goes.
 
@@ -168,8 +162,7 @@ class Deviations:
         names: Iterable[str],
         by_rows: frozenset[str],
         cotangent: Sequence[torch.Tensor] | None = None,
-        own_output: Sequence[torch.dtype] | None = None,
-        alone: int | None = None,
+        own_output: OwnOutput | None = None,
         known: Gauge | None = None,
         influence: Influence | None = None,
     ):
@@ -182,7 +175,6 @@ class Deviations:
         self._by_rows = by_rows
         self._cotangent = cotangent
         self._own_output = own_output
-        self._alone = alone
         self._part: list[torch.Tensor] | None = None
         self._totals: dict[tuple[str, int], dict[str, torch.Tensor]] = {}
         self._scale: dict[str, Parts] = {}
@@ -191,7 +183,7 @@ class Deviations:
     def begin(self, graph: Graph, piece: slice | None) -> None:
         """Add the exact evaluation of a piece."""
         if self._own_output is not None:
-            self._part = only(self._alone, cotangent_like(graph.outputs, self._own_output))
+            self._part = self._own_output.of(graph.outputs)
         elif self._cotangent is not None:
             self._part = [rows_of(one, piece) for one in self._cotangent]
         self._piece = piece

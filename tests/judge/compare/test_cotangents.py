@@ -76,3 +76,39 @@ def test_a_sample_whose_cotangents_cancel_by_chance_is_judged_as_the_others_are(
     first, _, third, _ = scale_under("normal", scales).slice_rms.tolist()
     assert first == pytest.approx(MOST_AMPLIFIED * 5)
     assert third == pytest.approx(MOST_AMPLIFIED * 5 * math.sqrt(3 / 4))  # the RMS over all samples
+
+
+FLIPS = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randint(-3, 4, (24, 400)) * 0.1)
+        self.mixing = nn.Parameter(torch.randn(400, 8))
+
+    def forward(self, x):
+        return torch.relu(x @ self.weight) @ self.mixing * SCALE
+
+
+def get_inputs():
+    return [torch.randint(-3, 4, (16, 24)) * 0.1]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("scale", [2.0**-13, 1.0, 2.0**13])
+def test_branch_flips_are_excused_under_a_cotangent_of_any_size(tmp_path: Path, home: Path, scale: float) -> None:
+    """Many sums are zero but for their rounding, which decides on which side of ReLU's kink eager sees them.
+
+    The cotangent that is the output is scaled to be near 1, and so must be what flips change under it.
+    """
+    problem = FLIPS.replace("SCALE", repr(scale))
+    one = judged(problem, problem.replace("class Model(", "class ModelNew("), tmp_path, home)
+    assert one.status is Status.PASSED, one.message
+    assert one.kinks["remaining"] > 100
