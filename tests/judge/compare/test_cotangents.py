@@ -112,3 +112,33 @@ def test_branch_flips_are_excused_under_a_cotangent_of_any_size(tmp_path: Path, 
     one = judged(problem, problem.replace("class Model(", "class ModelNew("), tmp_path, home)
     assert one.status is Status.PASSED, one.message
     assert one.kinks["remaining"] > 100
+
+
+MIXED = """class Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(context, hidden, mixing):
+        context.save_for_backward(hidden, mixing)
+        return hidden @ mixing * 8192.0
+
+    @staticmethod
+    def backward(context, gradient):
+        hidden, mixing = context.saved_tensors
+        wrong = {error} * gradient.mean() * hidden.square().sum(0).sqrt().reshape(-1, 1)
+        return gradient @ mixing.T * 8192.0, (hidden.T @ gradient + wrong) * 8192.0
+
+
+class ModelNew("""
+
+
+@pytest.mark.parametrize(("error", "status"), [(0.0, Status.PASSED), (4e-5, Status.WRONG_GRADIENT)])
+def test_a_large_output_hides_no_error_under_another_cotangent(
+    tmp_path: Path, home: Path, error: float, status: Status
+) -> None:
+    """The error is as large as ten budgets under ones, and a fraction of one under the normal cotangent."""
+    solution = FLIPS.replace("class Model(", MIXED.format(error=error))
+    solution = solution.replace(
+        "torch.relu(x @ self.weight) @ self.mixing * SCALE", "Mixed.apply(torch.relu(x @ self.weight), self.mixing)"
+    )
+    one = judged(FLIPS.replace("SCALE", "8192.0"), solution, tmp_path, home)
+    assert one.status is status, one.message
+    assert ("gradient of mixing under the 'ones' cotangent" in one.message) == (status is Status.WRONG_GRADIENT)
