@@ -88,7 +88,7 @@ class Court:
             StoreError: The store, whose failed records tell the mistakes of earlier answers, cannot be read.
         """
         with Store(self.home) as store:
-            mistakes = mistakes_in(store.newest_failed(MOST_RECORDS))
+            mistakes = mistakes_in(store.newest_failed(MOST_RECORDS), forward_only=self.forward_only)
         return Prompts(
             self.root,
             self.problem,

@@ -22,18 +22,22 @@ MISTAKES = (
     *(Status.BUILD_ERROR, Status.LOAD_ERROR, Status.NO_GRADIENT, Status.WRONG_GRADIENT, Status.WRONG_OUTPUT),
     *(Status.RUNTIME_ERROR, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED),
 )
+#: Those that only a task with gradients allows.
+OF_GRADIENTS = (EXPANDED, Status.NO_GRADIENT, Status.WRONG_GRADIENT)
 
 
-def mistakes_in(records: Iterable[EvaluationRecord]) -> dict[str, int]:
+def mistakes_in(records: Iterable[EvaluationRecord], *, forward_only: bool = False) -> dict[str, int]:
     """Counts the failed solutions behind each of the most frequent mistakes, the most frequent first.
 
     A solution counts once, however many of its cases failed by the same mistake.
 
     Args:
         records: Records of any problem.
+        forward_only: Whether to leave out mistakes in gradients.
     """
-    made = {(record.digest, found) for record in records if (found := _mistake(record)) is not None}
-    return dict(Counter(name for _, name in sorted(made)).most_common(MOST_MISTAKES))
+    left_out = (None, *OF_GRADIENTS) if forward_only else (None,)
+    made = {(record.digest, found) for record in records if (found := _mistake(record)) not in left_out}
+    return dict(Counter(name for _, name in sorted(made) if name).most_common(MOST_MISTAKES))
 
 
 def _mistake(record: EvaluationRecord) -> str | None:

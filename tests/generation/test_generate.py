@@ -273,6 +273,7 @@ def test_the_prompt_is_what_would_be_sent(harness: Harness, problem: Path, tmp_p
 def test_forward_only_asks_for_and_judges_outputs_alone(harness: Harness, problem: Path, tmp_path: Path) -> None:
     (tmp_path / "answers").mkdir()
     (tmp_path / "answers" / "one.py").write_text(WRONG_GRADIENT)
+    harness("evaluate", tmp_path / "answers" / "one.py", "--problem", problem, "--device", "cpu")  # a known mistake
     ran = harness(
         *("generate", problem, "--from-files", tmp_path / "answers", "--run", tmp_path / "run", "--forward-only"),
         *QUICK,

@@ -160,6 +160,7 @@ def test_the_most_frequent_mistakes_are_counted_by_solution() -> None:
     both = replace(expanded, gradients=tuple(replace(one, ok=False) for one in wrong))
     assert list(mistakes_in([*made, *made, expanded]).items()) == [("race", 3), ("mask", 1), ("expanded", 1)]
     assert mistakes_in([both]) == {"WRONG_GRADIENT": 1}
+    assert mistakes_in([*made, expanded, both], forward_only=True) == {"race": 3, "mask": 1}
 
 
 @pytest.mark.parametrize(
