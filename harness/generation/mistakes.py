@@ -35,9 +35,10 @@ def mistakes_in(records: Iterable[EvaluationRecord], *, forward_only: bool = Fal
         records: Records of any problem.
         forward_only: Whether to leave out mistakes in gradients.
     """
-    left_out = (None, *OF_GRADIENTS) if forward_only else (None,)
-    made = {(record.digest, found) for record in records if (found := _mistake(record)) not in left_out}
-    return dict(Counter(name for _, name in sorted(made) if name).most_common(MOST_MISTAKES))
+    left_out = OF_GRADIENTS if forward_only else ()
+    found = ((record.digest, name) for record in records if (name := _mistake(record)) is not None)
+    made = {(digest, name) for digest, name in found if name not in left_out}
+    return dict(Counter(name for _, name in sorted(made)).most_common(MOST_MISTAKES))
 
 
 def _mistake(record: EvaluationRecord) -> str | None:
