@@ -312,7 +312,9 @@ def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def square_sum(output: torch.Tensor) -> float:
     """Return the sum of an output's squares; 0 for an output of integers."""
-    return float(torch.linalg.vector_norm(output, dtype=torch.float64)) ** 2 if output.is_floating_point() else 0.0
+    if not output.is_floating_point():
+        return 0.0
+    return float(torch.linalg.vector_norm(output.detach(), dtype=torch.float64)) ** 2
 
 
 def near_one(squares: float, elements: int) -> int:
