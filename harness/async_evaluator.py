@@ -36,6 +36,7 @@ class Settings(TypedDict, total=False):
     preset: str | None
     tf32: str | None
     check: bool
+    exhaustive: bool
     fresh: bool
     seed: str | None
     trials: int | None

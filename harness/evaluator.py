@@ -74,6 +74,7 @@ class Evaluator:
         require_confinement: Whether to refuse to run a candidate without full confinement.
         compat: Whether code for an older torch may build.
         check: Whether to check every access of the kernels, as ``check`` does; only on the CPU.
+        exhaustive: Whether ``check`` also runs small launches in all orders of what synchronises threads.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
         trials: Trials of each case; None for the usual number. With fewer, the judge also leaves out
@@ -112,6 +113,7 @@ class Evaluator:
         require_confinement: bool = False,
         compat: bool = False,
         check: bool = False,
+        exhaustive: bool = False,
         fresh: bool = False,
         seed: str | None = None,
         trials: int | None = None,
@@ -123,9 +125,9 @@ class Evaluator:
         check_seconds(timeout_s=timeout_s, build_timeout_s=build_timeout_s)
         check_flags(
             forward_only=forward_only, timed=timed, relaxed=relaxed, require_confinement=require_confinement,
-            compat=compat, check=check, fresh=fresh,
+            compat=compat, check=check, exhaustive=exhaustive, fresh=fresh,
         )  # fmt: skip
-        check_emulated(check, device)
+        check_emulated(check, exhaustive, device)
         check_names(baselines=baselines, refuse=refuse)
         check_rules(rules)
         check_lanes_and_seed(lanes, seed)
@@ -146,6 +148,7 @@ class Evaluator:
             require_confinement=require_confinement,
             compat=compat,
             check=DEFAULT if check else "",
+            exhaustive=exhaustive,
             seed=seed,
             trials=trials,
         )

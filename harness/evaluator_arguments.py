@@ -37,8 +37,8 @@ def check_flags(**flags: object) -> None:
             raise UsageError(f"{name} must be True or False, not {flag!r}")
 
 
-def check_emulated(check: bool, device: object) -> None:
-    """Checks that the device is a string, and that accesses are checked on the emulator only.
+def check_emulated(check: bool, exhaustive: bool, device: object) -> None:
+    """Checks that the device is a string, that accesses are checked on the emulator only, and orders with them.
 
     Raises:
         UsageError: It is not, or they are to be checked on another device.
@@ -47,6 +47,8 @@ def check_emulated(check: bool, device: object) -> None:
         raise UsageError(f"device must be a string such as 'cpu' or 'cuda:0', not {device!r}")
     if check and device != "cpu":
         raise UsageError(f"check runs on the CPU emulator: give device='cpu', not {device!r}")
+    if exhaustive and not check:
+        raise UsageError("exhaustive explores launches whose accesses are checked: give check=True, too")
 
 
 def check_names(**lists: object) -> None:

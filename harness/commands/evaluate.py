@@ -43,6 +43,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     Examples:
       python -m harness check group_norm/fused
       python -m harness check answer.py --problem group_norm --case odd --arch sm_86 --json
+      python -m harness check answer.py --problem group_norm --case odd --exhaustive
     """
 
 
@@ -128,6 +129,14 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
     help="Check every access of the kernels, on the emulator, and compile them with nvcc where there is one.",
 )
 @click.option(
+    "--exhaustive",
+    is_flag=True,
+    help=(
+        "With --check: run each launch of at most 2,048 threads in all orders of its barriers, atomic operations and "
+        "flags."
+    ),
+)
+@click.option(
     "--arch",
     type=click.Choice(list(ARCHITECTURES)),
     help=(
@@ -209,6 +218,7 @@ def command(
     tf32: str | None,
     compat: bool,
     check: bool,
+    exhaustive: bool,
     arch: str | None,
     replay: str | None,
     seed: str | None,
@@ -257,6 +267,8 @@ def command(
         raise UsageError(f"--seed {seed!r}: give the hexadecimal seed of a record")
     if arch and not check:
         raise UsageError("--arch needs --check: it sets the architecture whose launch limits apply")
+    if exhaustive and not check:
+        raise UsageError("--exhaustive needs --check: it explores launches whose accesses are checked")
     if check and device not in ("auto", "cpu"):
         raise UsageError(f"--check runs on the CPU emulator, not on --device {device}; leave out --device, or --check")
     if no_timing:
@@ -282,6 +294,7 @@ def command(
         rules=changed_rules,
         compat=compat,
         check=(arch or architectures.DEFAULT) if check else "",
+        exhaustive=exhaustive,
         baselines=baselines.chosen(rivals),
         require_confinement=require_confinement,
         seed=seed,

@@ -12,6 +12,7 @@ from harness.emulator.launch_bounds import rewrite_launch_bounds
 from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
+from harness.emulator.ptx.instructions import REDUCTIONS
 from harness.emulator.ptx.statement import Refused, parse_statement
 from harness.emulator.ptx.translation import translate
 from harness.emulator.shared_memory import rewrite_shared
@@ -74,6 +75,7 @@ def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str], i
     _rewrite_device(code)
     _rewrite_asm(code)
     _rewrite_new(code)
+    _rewrite_reductions(code)
     _rewrite_variables(code)
     rewrite_kernel_calls(code, kernels, in_macro)
     rewrite_clusters(code)
@@ -159,6 +161,26 @@ def _rewrite_new(code: Code) -> None:
         is_expression = code.text(position) == "new" and code.is_name(position)
         if is_expression and code.text(position - 1) != "operator" and code.is_name(position + 1):
             code.token(position).written = "new CUEMU_ON_HEAP"
+
+
+def _rewrite_reductions(code: Code) -> None:
+    """Notes atomic operations whose result nobody uses: those of one kind commute (``check --exhaustive``)."""
+    for position in range(1, len(code)):
+        kind = REDUCTIONS.get(code.text(position).removesuffix("_system"))
+        closing = code.close_of(position + 1) if kind and code.text(position + 1) == "(" else None
+        if closing is None or code.text(closing + 1) != ";" or not _begins_statement(code, position):
+            continue
+        # An argument that calls a function may have an atomic operation of its own.
+        if not any(code.text(index) == "(" and code.is_name(index - 1) for index in range(position + 2, closing)):
+            code.token(position).written = f"::cuemu::discards({kind}), {code.text(position)}"
+
+
+def _begins_statement(code: Code, position: int) -> bool:
+    before = code.text(position - 1)
+    if before != ")":
+        return before in (";", "{", "}", "else")
+    opening = code.open_of(position - 1)
+    return opening is not None and code.text(opening - 1) in ("if", "for", "while")
 
 
 def _rewrite_variables(code: Code) -> None:

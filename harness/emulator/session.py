@@ -70,6 +70,8 @@ class EmulatorSession:
         self._core.cuemu_set_order.restype = None
         self._core.cuemu_set_checking.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint]
         self._core.cuemu_set_checking.restype = None
+        self._core.cuemu_set_exhaustive.argtypes = [ctypes.c_int]
+        self._core.cuemu_set_exhaustive.restype = None
         self._core.cuemu_set_limits.argtypes = [ctypes.c_int] * 3
         self._core.cuemu_set_limits.restype = None
         self._core.cuemu_know_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
@@ -113,6 +115,15 @@ class EmulatorSession:
             fill: What fills memory from now on.
         """
         self._core.cuemu_set_checking(int(is_on), *fill)
+
+    def set_exhaustive(self, is_on: bool) -> None:
+        """Switches the exploration of later checked launches: all orders of what synchronises threads.
+
+        Args:
+            is_on: Whether the first launch of each kernel and size is explored. Reports of kind ``explored`` and
+                ``incomplete`` tell what came of it.
+        """
+        self._core.cuemu_set_exhaustive(int(is_on))
 
     def set_architecture(self, name: str) -> None:
         """Sets the limits of later launches and the device's properties.

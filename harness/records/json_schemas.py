@@ -209,6 +209,7 @@ class Policy(TypedDict, total=False):
         tf32: ``allow`` or ``forbid``.
         compat: Whether code for an older torch may build.
         check: Architecture of ``--check``, such as ``sm_90``.
+        exhaustive: Whether its launches ran in all orders.
         nvcc: Version of its nvcc; None without nvcc.
         trials: Chosen number of trials.
     """
@@ -227,6 +228,7 @@ class Policy(TypedDict, total=False):
     tf32: str
     compat: bool
     check: str
+    exhaustive: bool
     nvcc: str | None
     trials: int | None
 

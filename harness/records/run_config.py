@@ -50,6 +50,7 @@ class RunConfig:
         preset: ``kernelbench`` to add KernelBench's own verdict, which sets ``forward_only``; else empty.
         tf32: ``allow`` or ``forbid`` TF32 in float32 products; empty for what torch's flags say.
         compat: Whether code for an older torch may build.
+        exhaustive: Whether ``check`` also runs small launches in all orders of what synchronises threads.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
     """
@@ -69,6 +70,7 @@ class RunConfig:
     preset: str = ""
     tf32: str = ""
     compat: bool = False
+    exhaustive: bool = False
     nvcc: str | None = None
 
     def __post_init__(self) -> None:
@@ -117,6 +119,7 @@ class RunConfig:
             **({"tf32": self.tf32} if self.tf32 else {}),
             **({"compat": True} if self.compat else {}),
             **({"check": self.check, "nvcc": self.nvcc} if self.check else {}),
+            **({"exhaustive": True} if self.exhaustive else {}),
             **({"trials": self.trials} if self.trials is not None else {}),
         }
 
@@ -149,6 +152,7 @@ class RunConfig:
             preset=str(policy.get("preset") or ""),
             tf32=str(policy.get("tf32") or ""),
             compat=bool(policy.get("compat")),
+            exhaustive=bool(policy.get("exhaustive")),
             nvcc=policy.get("nvcc"),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.records.baselines import EAGER
-from harness.records.record import REPORT, EvaluationRecord, Finding, own_share_text
+from harness.records.record import ORDER_KINDS, REPORT, EvaluationRecord, Finding, own_share_text
 from harness.records.rules import NO_OWN_KERNEL
 from harness.scanning.rules import RULES
 from harness.system.text import one_line
@@ -50,11 +50,15 @@ def _places_text(lines: Sequence[int]) -> str:
 def finding_lines(records: Sequence[EvaluationRecord]) -> list[str]:
     """Describes the findings on solutions that passed, one line for those that the same solutions have.
 
-    A missing own kernel is described in full, and the other findings by name.
+    A missing own kernel and the orders that have run are described in full, and the other findings by name.
     """
+    orders: dict[str, None] = {}
     found: dict[str, dict[str, tuple[EvaluationRecord, Finding]]] = {}
     for record in records:
         for finding in told_in_full(record):
+            if finding.kind in ORDER_KINDS:
+                orders.setdefault(one_line(f"{record.solution}: {finding.kind}: {finding.message}"))
+                continue
             found.setdefault(finding.kind, {}).setdefault(record.solution, (record, finding))
     lines: list[str] = []
     others: dict[tuple[str, ...], list[str]] = {}
@@ -69,7 +73,7 @@ def finding_lines(records: Sequence[EvaluationRecord]) -> list[str]:
     for solutions, kinds in others.items():
         record, _ = found[kinds[0]][solutions[0]]
         lines.append(one_line(f"{_listed(solutions)}: reported: {', '.join(kinds)} (see `show {record.record}`)"))
-    return lines
+    return [*lines, *orders]
 
 
 def _listed(names: Sequence[str]) -> str:

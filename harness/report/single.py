@@ -90,6 +90,8 @@ def repeat_commands(record: EvaluationRecord) -> Iterator[str]:
         words.append("--compat")
     if config.check:
         words += ["--check", "--arch", config.check]
+    if config.exhaustive:
+        words.append("--exhaustive")
     if config.rules:
         words += ["--rules", rules_text(config.rules)]
     for name in config.baselines if config.baselines != (EAGER,) else ():

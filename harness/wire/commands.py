@@ -32,6 +32,7 @@ class Load:
         refused: The message and the log of each build that a compiler has already refused, by build
             key.
         compat: Whether code for an older torch may build.
+        exhaustive: Whether checked launches run in all orders of what synchronises threads.
     """
 
     solution: str
@@ -39,6 +40,7 @@ class Load:
     check: str = ""
     refused: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     compat: bool = False
+    exhaustive: bool = False
 
 
 @dataclass(frozen=True)

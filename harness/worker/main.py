@@ -209,6 +209,7 @@ class Worker:
             self._build_folder,
             lambda event, name: self._send(Building(event, name, self._built(), self._newly_refused())),
             check=command.check,
+            exhaustive=command.exhaustive,
             compat=command.compat,
             refused=command.refused,
         )

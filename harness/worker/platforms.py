@@ -69,6 +69,7 @@ class Platform(Protocol):
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        exhaustive: bool = False,
         compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
@@ -81,6 +82,7 @@ class Platform(Protocol):
             on_build: A callback around each compilation. It receives ``"begin"`` or ``"end"``, and
                 a name.
             check: The architecture for checking every access; empty to check none.
+            exhaustive: Whether checked launches run in all orders of what synchronises threads.
             compat: Whether code for an older torch may build.
             refused: The message and log of each build that a compiler has already refused, by build
                 key.
@@ -178,6 +180,7 @@ class EmulatedPlatform:
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        exhaustive: bool = False,
         compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:
@@ -189,6 +192,7 @@ class EmulatedPlatform:
             self._session.set_architecture(check)
             self._is_checking, self._fills = True, itertools.cycle(CHECKED_FILLS)
             self._session.set_checking(True, next(self._fills))
+            self._session.set_exhaustive(exhaustive)
         mode: Mode = "check" if check else "fast"
         loader = InlineLoader(
             solution, text, cached, out_dir, on_build,
@@ -310,6 +314,7 @@ class CudaPlatform:
         on_build: Callable[[str, str], None],
         *,
         check: str = "",
+        exhaustive: bool = False,
         compat: bool = False,
         refused: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Loader:

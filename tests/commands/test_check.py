@@ -122,3 +122,57 @@ def test_wrong_usage(harness: Harness, arguments: tuple[str, ...], words: str) -
     ran = harness(*arguments)
     assert ran.code == 2
     assert words in ran.err
+
+
+TICKETS = """
+import torch
+from torch import nn
+from torch.utils.cpp_extension import load_inline
+
+kernels = load_inline(name="tickets", cpp_sources="torch::Tensor reversed(torch::Tensor x);", functions=["reversed"],
+    cuda_sources='''
+__global__ void reverse(const float* x, float* y, int* next) {
+  const int place = atomicAdd(next, 1);
+  y[3 - place] = x[place];
+}
+torch::Tensor reversed(torch::Tensor x) {
+  auto y = torch::empty_like(x), next = torch::zeros({1}, x.options().dtype(torch::kInt));
+  reverse<<<1, 4>>>(x.data_ptr<float>(), y.data_ptr<float>(), next.data_ptr<int>());
+  return y;
+}
+''')
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return kernels.reversed(x)
+"""
+REVERSED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.flip(0)
+
+
+def get_inputs():
+    return [torch.randn(4)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_all_orders_of_a_launch_are_run_and_told(harness: Harness, tmp_path: Path) -> None:
+    solution, problem = tmp_path / "tickets.py", tmp_path / "backwards.py"
+    solution.write_text(TICKETS)
+    problem.write_text(REVERSED)
+    ran = harness("check", solution, "--problem", problem, "--exhaustive", "--forward-only")
+    told = "explored: kernel reverse, 4 threads: all 24 orders of its synchronising operations ran"
+    assert ran.code == 0, ran.out + ran.err
+    assert told in " ".join(ran.out.split()), ran.out + ran.err
+    ran = harness("evaluate", solution, "--problem", problem, "--device", "cpu", "--exhaustive")
+    assert (ran.code, "--exhaustive needs --check" in ran.err) == (2, True)

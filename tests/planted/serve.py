@@ -26,7 +26,9 @@ PATIENCE_S = 60.0  # a run takes well under a second; one that never ends must n
 def run(session: EmulatorSession, copies: ctypes.CDLL, request: dict[str, Any]) -> dict[str, Any]:
     """Loads a library and calls its ``run()``, checked."""
     session.set_architecture(request["arch"])
-    session.set_thread_order(request["order"], 1)
+    is_exhaustive = request["order"] == "exhaustive"
+    session.set_thread_order("forward" if is_exhaustive else request["order"], 1)
+    session.set_exhaustive(is_exhaustive)
     session.set_checking(True, Fill(*request["fill"]))
     ctypes.CDLL(request["library"]).run()
     return {

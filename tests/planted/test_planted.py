@@ -2,12 +2,14 @@
 
 A folder is a pair, or more: ``bug.cu`` and ``right*.cu``. The head of a bug says ``// kind: K``, one of the kinds of
 findings, ``// also: K`` where its accesses are a fault of another kind too, ``// arch: sm_86`` where it is a bug on
-that one only, and ``// order: random`` where only that order of threads shows it; the lines at fault are marked
-``// BUG``. Each ``run()`` is a plain CUDA program: it allocates, launches and copies back.
+that one only, ``// order: random`` where only that order of threads shows it, and ``// exhaustive: K`` where one of all
+orders shows a consequence, too; the lines at fault are marked ``// BUG``. Each ``run()`` is a plain CUDA program: it
+allocates, launches and copies back.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -28,7 +30,9 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 BUGS = sorted(HERE.glob("*/bug.cu"))
 RIGHT = sorted(HERE.glob("*/right*.cu"))
-ORDERS = ("forward", "reverse", "random")
+ORDERS = ("forward", "reverse", "random", "exhaustive")
+#: What reports say about an exploration; no faults.
+NOTES = {"explored", "incomplete"}
 
 Finding = dict[str, Any]
 
@@ -55,14 +59,16 @@ class Runner:
 
     def findings(self, path: Path, orders: tuple[str, ...]) -> dict[str, list[Finding]]:
         """What the checker finds in each order of threads; every kernel must have run."""
-        sources = InlineSources("planted", files=(SourceFile(path, path.read_text()),), is_python_module=False)
-        where = SourceLocator(path, "")
-        library = build_library(sources, self._folder, where, mode="check", headers=self._headers)
+        library = self._build(path)
         return {order: self._findings(library, (header(path, "arch") or ["sm_90"])[0], order) for order in orders}
+
+    def run(self, path: Path, order: str) -> dict[str, Any]:
+        """What a run in one order of threads tells: reports, launches, and a digest of what it copies."""
+        return self._run(self._build(path), "sm_90", order, CHECKED_FILLS[0])
 
     def _findings(self, library: Path, arch: str, order: str) -> list[Finding]:
         ran = self._run(library, arch, order, CHECKED_FILLS[0])
-        reports: list[Finding] = ran["reports"]
+        reports: list[Finding] = [report for report in ran["reports"] if report["kind"] not in NOTES]
         assert reports or ran["launches"]
         if any(report.get("is_suspicion") for report in reports):
             # As the judge does: a suspicion is a finding where the result depends on what new memory is filled with.
@@ -70,6 +76,10 @@ class Runner:
             if all(digest == ran["digest"] for digest in others):
                 return [report for report in reports if not report.get("is_suspicion")]
         return reports
+
+    def _build(self, path: Path) -> Path:
+        sources = InlineSources("planted", files=(SourceFile(path, path.read_text()),), is_python_module=False)
+        return build_library(sources, self._folder, SourceLocator(path, ""), mode="check", headers=self._headers)
 
     def _run(self, library: Path, arch: str, order: str, fill: Fill) -> dict[str, Any]:
         assert self._server.stdin is not None
@@ -107,11 +117,13 @@ def test_every_bug_has_a_twin() -> None:
 def test_a_planted_bug_is_found(path: Path, runner: Runner) -> None:
     (kind,) = header(path, "kind")
     marked = {number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith("// BUG")}
-    ((_, findings),) = runner.findings(path, tuple(header(path, "order")) or ORDERS[:1]).items()
-    assert kind in {finding["kind"] for finding in findings}
-    for finding in findings:
-        assert finding["kind"] in {kind, *header(path, "also")}, finding
-        assert lines_of(finding) & marked, finding
+    in_order = runner.findings(path, ((header(path, "order") or ORDERS)[0], "exhaustive"))
+    assert all(kind in {finding["kind"] for finding in findings} for findings in in_order.values()), in_order
+    consequences = header(path, "exhaustive")
+    assert {*consequences} <= {finding["kind"] for finding in in_order["exhaustive"]}
+    for finding in itertools.chain.from_iterable(in_order.values()):
+        assert finding["kind"] in {kind, *header(path, "also"), *consequences}, finding
+        assert lines_of(finding) & marked or finding["kind"] in consequences, finding
         assert finding["remedy"]
         for access in finding["accesses"] if kind != "launch" else []:
             assert len(access["thread"]) == len(access["block"]) == 3
@@ -121,6 +133,25 @@ def test_a_planted_bug_is_found(path: Path, runner: Runner) -> None:
 @pytest.mark.parametrize("path", RIGHT, ids=name_of)
 def test_a_look_alike_is_left_alone(path: Path, runner: Runner) -> None:
     assert runner.findings(path, ORDERS) == {order: [] for order in ORDERS}
+
+
+def test_orders_are_counted_and_each_begins_with_the_same_memory(runner: Runner) -> None:
+    ran = runner.run(HERE / "orders.cu", "exhaustive")
+    told = {report["kernel"]: (report["kind"], report["message"].split(": ")[1]) for report in ran["reports"]}
+    one, all_of = "its synchronising operations have one order", "all {} orders of its synchronising operations ran"
+    assert told == {
+        "tickets": ("explored", all_of.format(24)),
+        "sums": ("explored", one),
+        "mixed": ("explored", all_of.format(2)),
+        "store_buffer": ("explored", all_of.format(3)),
+        "flag": ("explored", all_of.format(2)),
+        "ring": ("explored", one),
+        "in_place": ("explored", all_of.format(24)),
+        "many_tickets": ("incomplete", "1000 orders of its synchronising operations ran, and there are more"),
+        "allocating": ("incomplete", "1 order of its synchronising operations ran, and there are more"),
+        "large": ("incomplete", "too many, so orders were not explored"),
+    }
+    assert ran["digest"] == runner.run(HERE / "orders.cu", "forward")["digest"]
 
 
 def test_a_launch_that_is_not_checked_to_its_end_is_told(runner: Runner) -> None:

@@ -59,6 +59,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "preset": {"preset": "kernelbench"},
     "tf32": {"tf32": "forbid"},
     "compat": {"compat": True},
+    "exhaustive": {"exhaustive": True},
     "nvcc": {"check": "sm_90", "nvcc": "13.0.88"},
 }
 ALL: dict[str, Any] = {name: value for change in CHANGES.values() for name, value in change.items()}
@@ -81,7 +82,7 @@ def test_a_configuration_survives_a_record(change: dict[str, Any]) -> None:
 
 
 #: Fields that came later, of which a policy shows nothing by default.
-LATER = {"compat", "preset", "tf32"}
+LATER = {"compat", "exhaustive", "preset", "tf32"}
 #: Configurations with the policies that versions of before wrote for them, whose identities stores are full of.
 WRITTEN: dict[str, tuple[RunConfig, str, list[tuple[str, Any]]]] = {
     "default": (
@@ -180,7 +181,7 @@ def test_the_command_that_repeats_a_record_says_all_that_the_user_chose() -> Non
     *_, words = repeat_commands(replace(RECORD, policy=RunConfig(**ALL).to_policy("cuda:0")))
     told = (
         "--no-timing --require-confinement --precision relaxed --preset kernelbench "
-        "--tf32 forbid --compat --check --arch sm_90 "
+        "--tf32 forbid --compat --check --arch sm_90 --exhaustive "
         "--rules clock=report,flags=off,live-threads=enforce --baseline eager --baseline compile "
         "--timeout 7.5 --build-timeout 90 --fresh"
     )

@@ -229,6 +229,19 @@ _ATOMIC = (
     ("add", "u32|s32|u64|f32|f64"), ("min", "u32|s32|u64|s64"), ("max", "u32|s32|u64|s64"), ("inc", "u32"),
     ("dec", "u32"), ("and", "b32|b64"), ("or", "b32|b64"), ("xor", "b32|b64"), ("exch", "b32|b64"),
 )  # fmt: skip
+#: Atomic operations that commute with their like, by the number of their kind in ``cuemu/atomics.h``.
+REDUCTIONS = {
+    **{"atomicAdd": 1, "atomicSub": 1, "atomicMin": 2, "atomicMax": 3},
+    **{"atomicAnd": 4, "atomicOr": 5, "atomicXor": 6},
+}
+
+
+def _discards(head: str, name: str) -> str:
+    """Notes that nobody uses the result of a reduction that commutes with its like."""
+    kind = REDUCTIONS.get(f"atomic{name.capitalize()}") if head == "red" else None
+    return f"::cuemu::discards({kind}); " if kind else ""
+
+
 _rows(
     "ld, ldu, st, prefetch, createpolicy, atom, red",
     (rf"ld\.global{_READ_ONLY}{_SEVERAL}", ">* @ ?u64", "P::load_constant<{T}, {count|1}>({a})"),
@@ -241,7 +254,7 @@ _rows(
     (r"createpolicy\.fractional\.L2::evict_\w+(?:\.L2::evict_\w+)?\.b64", "u64 ?f32", "0"),
     *(
         (rf"{head}{_SCOPE}{_SHARED_TOO}\.{name}\.(?P<t>{kinds})", types,
-         f"P::atomic<{{block?}}>({{ordered?}}, [&] {{{{ return ::atomic{name.capitalize()}{{block?_block}}"
+         f"P::atomic<{{block?}}>({{ordered?}}, [&] {{{{ {_discards(head, name)}return ::atomic{name.capitalize()}{{block?_block}}"
          "(P::pointer<P::Atomic<{T}>>({a}), P::Atomic<{T}>({b})); }})")
         for name, kinds in _ATOMIC
         for head, types in (("atom", "t @ t"), ("red", "@ t"))

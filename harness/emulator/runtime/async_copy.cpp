@@ -1,5 +1,6 @@
 #include "async_copy.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <utility>
@@ -71,6 +72,10 @@ bool AsyncCopies::take_of(const char* barrier, AsyncCopy& copy) {
     if (waiting_[i].copy.barrier == barrier) return take(i, copy);
   }
   return false;
+}
+
+bool AsyncCopies::any_of(const char* barrier) const {
+  return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& one) { return one.copy.barrier == barrier; });
 }
 
 const AsyncCopies::Waiting* AsyncCopies::in_flight(const char* address, std::size_t bytes, bool writes) const {

@@ -27,6 +27,7 @@ class AsyncCopies {
   // the thread in the checking mode.
   std::uint32_t count_at(char* barrier, unsigned thread, const CopyView* view);
   bool take_of(const char* barrier, AsyncCopy& copy);
+  bool any_of(const char* barrier) const;
 
   struct Waiting {
     AsyncCopy copy;

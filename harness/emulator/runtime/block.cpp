@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cluster.h"
+#include "exploration.h"
 
 namespace cuemu {
 
@@ -143,10 +144,33 @@ void Block::complete_barrier() {
   barrier_sum_ = 0;
   at_barrier_ = 0;
   if (is_checking()) clock_.barrier();
+  if (launch_->exploration != nullptr) meet_in_exploration();
   for (unsigned i = 0; i < next_start_; ++i) {
     Thread& thread = threads_[start_order_[i]];
     if (thread.state == State::at_barrier) leave_barrier(thread);
   }
+}
+
+void Block::become_ready_in_exploration(Thread& thread) {
+  Exploration& exploration = *launch_->exploration;
+  exploration.become_ready(exploration.fiber(*this, thread));
+}
+
+// A thread that has ended is among them: without its end the others would still wait.
+void Block::meet_in_exploration(unsigned first, unsigned lanes) {
+  std::vector<Exploration::Fiber*> met;
+  for (unsigned i = first; i < std::min(first + kLanes, size_); ++i) {
+    if (lanes >> (i - first) & 1) met.push_back(&launch_->exploration->fiber(*this, threads_[i]));
+  }
+  launch_->exploration->meet(met);
+}
+
+void Block::meet_in_exploration() {
+  std::vector<Exploration::Fiber*> met;
+  for (const Thread& thread : threads_) {
+    if (thread.state == State::at_barrier || thread.state == State::ended) met.push_back(&launch_->exploration->fiber(*this, thread));
+  }
+  launch_->exploration->meet(met);
 }
 
 void Block::leave_barrier(Thread& thread) {
@@ -185,6 +209,8 @@ unsigned Block::arrive_at_named_barrier(Thread& thread, unsigned number, unsigne
     thread.operation = static_cast<int>(number);
     warps_[warp].at_barrier |= 1u << thread.linear % kLanes;
   }
+  Exploration* const exploration = launch_->exploration;
+  if (exploration != nullptr) exploration->arrived(exploration->fiber(*this, thread), &barrier, barrier.arrived + 1 == threads, 0, 1);
   if (++barrier.arrived < threads) {
     if (waits && warps_[warp].converging != 0) lane_stopped(warp);
     return threads;
@@ -194,6 +220,7 @@ unsigned Block::arrive_at_named_barrier(Thread& thread, unsigned number, unsigne
     Thread& other = threads_[start_order_[i]];
     if (other.state != State::at_named_barrier || other.operation != static_cast<int>(number)) continue;
     if (is_checking()) clock_.threads().acquire(&barrier, clock_.place_of(other.linear));
+    if (exploration != nullptr) exploration->acquire(exploration->fiber(*this, other), &barrier);
     leave_barrier(other);
   }
   if (is_checking()) clock_.threads().forget(&barrier);
@@ -224,6 +251,7 @@ bool Block::complete_warp_operation(unsigned warp, unsigned lane) {
   }
   compute_warp_operation(static_cast<WarpOp>(asking.operation), lanes, waiting);
   if (is_checking()) check_warp_operation(warp, lanes, waiting);
+  if (launch_->exploration != nullptr) meet_in_exploration(first, asking.mask);
   state.arrived &= ~lanes;
   make_lanes_ready(warp, lanes);
   return true;

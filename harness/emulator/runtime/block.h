@@ -22,6 +22,8 @@ constexpr int kInvalidValue = 1;
 
 enum class Order : int { forward = 0, reverse = 1, random = 2 };
 
+class Exploration;
+
 // The data that all blocks of a launch share.
 struct Launch {
   const char* kernel;
@@ -37,6 +39,7 @@ struct Launch {
   std::size_t shared_limit;
   std::atomic<std::uint64_t> next_cluster{0};
   std::atomic<bool> abandoned{false};
+  Exploration* exploration = nullptr;  // null unless the launch runs in all orders
 };
 
 enum class State : std::uint8_t { ready, at_barrier, at_named_barrier, at_cluster_barrier, at_warp_operation, ended };
@@ -118,6 +121,7 @@ class Block {
   // Arrives at a named barrier that opens for `threads`, and makes the thread wait there if it waits. Returns the number
   // that others have given in this phase: `threads`, or the fault.
   unsigned arrive_at_named_barrier(Thread& thread, unsigned number, unsigned threads, bool waits);
+  const void* place_of_named_barrier(unsigned number) const { return &named_[number]; }
 
   // The cluster is null until it matters, for a block that is one by itself.
   Cluster* cluster() const { return cluster_; }
@@ -159,6 +163,7 @@ class Block {
   Conduct& conduct(unsigned thread) { return conduct_[thread]; }
 
   AsyncCopies& copies() { return copies_; }
+  const AsyncCopies& copies() const { return copies_; }
   ProductsInFlight& products() { return products_; }
   // Whether the copy that begins now happens as late as possible. The checking mode finds accesses meanwhile by
   // themselves.
@@ -167,11 +172,16 @@ class Block {
     return launch_->order == Order::reverse || (launch_->order == Order::random && (next_random(random_) & 1) != 0);
   }
 
+  unsigned first_fiber = 0;  // of an exploration
   bool spinning = false;  // whether its threads only yielded when it last ran
   bool parked = false;    // whether it can only wait for its cluster
 
  private:
   void order_threads();
+  void become_ready_in_exploration(Thread& thread);
+  // For an exploration: the threads of a mask of a warp, or of the whole block, are behind each other's steps.
+  void meet_in_exploration(unsigned first, unsigned lanes);
+  void meet_in_exploration();
   void leave_barrier(Thread& thread);
   bool complete_warp_operation(unsigned warp, unsigned lane);
   void lane_stopped(unsigned warp);
@@ -251,6 +261,7 @@ inline Thread* Block::start_next() {
 
 inline void Block::make_ready(Thread& thread) {
   thread.state = State::ready;
+  if (launch_->exploration != nullptr) return become_ready_in_exploration(thread);
   if (launch_->order != Order::random) return ready_.push(thread);
   const unsigned warp = thread.linear / kLanes;
   ready_of_[warp].push(thread);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -128,10 +129,10 @@ void end_checked_block(Block& block) {
   });
 }
 
-void end_checked_launch() {
+void end_checked_launch(bool is_whole) {
   Checker& all = checker();
   for (auto& [code, report] : all.unsettled) {
-    if (all.settled.count(code) == 0 && is_new('d', code, nullptr)) add_report(std::move(report));
+    if (is_whole && all.settled.count(code) == 0 && is_new('d', code, nullptr)) add_report(std::move(report));
   }
   all.unsettled.clear();
   all.settled.clear();
@@ -194,10 +195,28 @@ void check_access(Touch touch) {
   if (const auto* flying = copy_in_flight(block, touch)) {
     tell_copy_in_flight(at, touch, *flying, place_words(touch, is_shared ? &place : nullptr));
   }
+  if (touch.writes && !is_shared && block.launch().exploration != nullptr) block.launch().exploration->keep(touch.address, touch.bytes);
   if (touch.writes && !touch.is_atomic) ++all.progress;
-  if (!touch.is_atomic && !touch.is_volatile) return note_words(at, touch, is_shared ? &place : nullptr);
+  if (!touch.is_atomic && !touch.is_volatile) {
+    if (touch.reads && worker.exploration() != nullptr) {
+      Conduct& conduct = block.conduct(thread.linear);
+      conduct.read_address = touch.address;
+      conduct.read_code = touch.code;
+    }
+    return note_words(at, touch, is_shared ? &place : nullptr);
+  }
   // This comes first because it may let other threads run. The access follows whatever they do.
-  if (touch.reads) notice_waiting(at, touch);
+  if (const Exploration* const exploration = worker.exploration()) {
+    const unsigned bytes = static_cast<unsigned>(std::min<std::size_t>(touch.bytes, 8));
+    if (!touch.belongs_to_it && !exploration->is_barrier(touch.address)) {
+      const bool writes = touch.writes || touch.begins_update;
+      worker.decide({Operation::Kind::touch, touch.address, 0, bytes, writes, touch.reduction, touch.code});
+    }
+    const Conduct& conduct = block.conduct(thread.linear);
+    if (touch.compares && conduct.read_address == touch.address) all.settled.insert(conduct.read_code);
+  } else if (touch.reads) {
+    notice_waiting(at, touch);
+  }
   const bool is_flag = touch.is_volatile && (!is_shared || !touch.writes || at.clock.has_fenced());
   if (is_flag && touch.writes && !is_shared) at.clock.store_flag();
   touch.is_atomic = touch.is_atomic || is_flag;

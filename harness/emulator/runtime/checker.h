@@ -36,6 +36,9 @@ struct Touch {
   const void* code;  // the return address of the callback
   bool compares = false;  // an atomic update that looks at the old value, such as a compare-and-swap
   bool is_of_block = false;  // an atomic operation of the block's scope
+  bool begins_update = false;   // the load with which a loop begins that updates atomically
+  bool belongs_to_it = false;   // the compare-and-swap of this loop
+  unsigned reduction = 0;       // of an update whose result nobody uses: its kind (cuemu/atomics.h)
 };
 
 // A plain read of a value that others update atomically. It is no fault if an atomic update follows
@@ -64,6 +67,9 @@ struct Spin {
 struct Conduct {
   Spin spin;
   Doubt doubt;
+  // In an exploration, the last plain read, which other threads may follow before the thread goes on.
+  const char* read_address;
+  const void* read_code;
   bool has_fenced_registers;  // by wgmma.fence
   bool has_fenced_cluster;  // so that its relaxed arrivals at the cluster's barrier publish
 };
@@ -81,7 +87,8 @@ void check_product_read(Block& block, const CopyView& view, const WarpgroupProdu
 void check_product_fence(const WarpgroupProduct& product);
 // The block, or the launch, has ended.
 void end_checked_block(Block& block);
-void end_checked_launch();
+// Doubts of a launch that was broken off come to nothing.
+void end_checked_launch(bool is_whole = true);
 // Orders everything before the grid's barrier before everything after it, in all blocks.
 void check_grid_barrier();
 // Reports that a thread has read from a lane that does not take part.

@@ -32,6 +32,7 @@ bool Cluster::arrive(Thread& thread, bool releases) {
     clock.use_thread_order();
     clock.threads().release(place_of(phase_), clock.place_of(thread.linear));
   }
+  if (Exploration* const all = this_worker().exploration()) all->publish(this_worker().fiber(), place_of(phase_));
   thread.cluster_arrival = phase_ + 1;
   ++arrived_;
   settle();
@@ -44,6 +45,7 @@ bool Cluster::has_passed(Thread& thread, bool acquires) {
     BlockClock& clock = this_worker().block().clock();
     clock.threads().acquire(place_of(thread.cluster_arrival - 1), clock.place_of(thread.linear));
   }
+  if (Exploration* const all = this_worker().exploration()) all->acquire(this_worker().fiber(), place_of(thread.cluster_arrival - 1));
   thread.cluster_arrival = 0;
   return true;
 }

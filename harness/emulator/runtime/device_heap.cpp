@@ -128,6 +128,12 @@ void note_heap_free(const void* data) {
   all.kept += piece.bytes;
 }
 
+bool has_launch_allocated() {
+  Heap& all = heap();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return !all.order.empty();
+}
+
 // For the solution's `new`, whose memory the caller allocates.
 void* noted_allocation(void* data, std::size_t bytes) {
   if (data == nullptr || !is_checking() || !in_kernel()) return data;

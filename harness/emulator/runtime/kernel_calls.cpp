@@ -27,6 +27,7 @@ int Worker::wait_at_barrier(Barrier kind, int predicate, int line) {
 
 void Worker::meet_at_named_barrier(unsigned number, unsigned threads, bool waits, int line) {
   Thread& self = *current_;
+  decide({Operation::Kind::arrive, block_->place_of_named_barrier(number)});
   self.line = line;
   first_yielding_ = nullptr;
   const unsigned others = block_->arrive_at_named_barrier(self, number, threads, waits);

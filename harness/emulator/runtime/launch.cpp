@@ -9,6 +9,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -135,6 +137,8 @@ struct Device {
   std::vector<std::pair<std::string, std::uint64_t>> launches;
   std::string launches_json;  // the caller of the last take still reads it
   std::uint64_t threads = 0;  // of all launches since the last take
+  bool explores = false;
+  std::set<std::pair<std::string, std::vector<std::uint64_t>>> explored;  // kernels and their sizes
 };
 
 Device* device_of_process = nullptr;
@@ -273,6 +277,15 @@ bool acceptable(const char* kernel, int line, const Config& config, const Traits
   return true;
 }
 
+// Whether this is the first launch of its kernel and sizes, where all orders are asked for.
+bool explores(Device& here, const Launch& launch) {
+  if (!here.explores || !is_checking()) return false;
+  const Config& config = launch.config;
+  std::vector<std::uint64_t> sizes{config.shared_bytes};
+  for (const dim3& one : {config.grid, config.block, config.cluster}) sizes.insert(sizes.end(), {one.x, one.y, one.z});
+  return here.explored.insert({launch.kernel, std::move(sizes)}).second;
+}
+
 }  // namespace
 
 void run_launch(const Kernel& launched, int line, const Config& given, Entry entry, const void* bound) {
@@ -305,7 +318,14 @@ void run_launch(const Kernel& launched, int line, const Config& given, Entry ent
     begin_checked_launch(kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
     begin_heap_of_launch(launch.resident_limit);
   }
-  here.os_threads.run(launch);
+  if (!explores(here, launch)) {
+    here.os_threads.run(launch);
+  } else if (can_explore(launch)) {
+    this_worker().explore(launch);
+  } else {
+    report_orders(launch, 0, false);
+    here.os_threads.run(launch);
+  }
   if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);
@@ -394,6 +414,12 @@ void cuemu_set_checking(int on, unsigned memory, unsigned zones) {
     return cuemu::TwoBytes{{static_cast<unsigned char>(bytes), static_cast<unsigned char>(bytes >> 8)}};
   };
   cuemu::set_fill(two(memory), two(zones));
+}
+
+void cuemu_set_exhaustive(int on) {
+  cuemu::Device& here = cuemu::device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  here.explores = on != 0;
 }
 
 void cuemu_set_limits(int shared_bytes, int threads_per_multiprocessor, int shared_bytes_per_multiprocessor) {

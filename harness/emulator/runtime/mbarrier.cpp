@@ -36,9 +36,12 @@ std::uint64_t new_mbarrier(const void* address, std::uint32_t arrivals, int line
     fault("mbarrier.init for no arrival, or for more than 1,048,575,", "Give the number of arrivals of a phase.", line);
   }
   if (is_checking()) {
-    BlockClock& clock = this_worker().block().clock();
+    Worker& worker = this_worker();
+    worker.decide({Operation::Kind::begin, address});
+    BlockClock& clock = worker.block().clock();
     clock.use_thread_order();
     clock.threads().forget(address);
+    if (Exploration* const all = worker.exploration()) all->began(worker.fiber(), address);
   }
   Mbarrier state(0);
   state.expected = arrivals;
@@ -49,6 +52,10 @@ std::uint64_t new_mbarrier(const void* address, std::uint32_t arrivals, int line
 std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int64_t arrivals, int line) {
   Worker& worker = this_worker();
   if (is_checking()) {
+    // A copy that the thread has just waited for belongs to its wait.
+    if (arrivals != 0 || bytes > 0 || worker.exploration() == nullptr || !worker.fiber().is_in_step) {
+      worker.decide({Operation::Kind::arrive, word});
+    }
     BlockClock& clock = worker.block().clock();
     clock.use_thread_order();
     if (const auto* const copy = worker.block().copies().current()) clock.threads().release(word, copy->view);
@@ -65,7 +72,9 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
   if (state.bytes < -kMostBytes || state.bytes >= kMostBytes) {
     fault("an mbarrier expects more than 1,048,575 bytes", "Expect as many bytes as the copies of the phase bring.", line);
   }
-  if (state.pending == 0 && state.bytes == 0) {
+  const bool flips = state.pending == 0 && state.bytes == 0;
+  if (Exploration* const all = worker.exploration()) all->arrived(worker.fiber(), word, flips, bytes, arrivals);
+  if (flips) {
     state.parity ^= 1;
     state.pending = static_cast<std::int64_t>(state.expected);
   }
@@ -80,10 +89,16 @@ void lower_mbarrier(std::uint64_t* word) {
   *word = state.word();
 }
 
+bool can_pass_mbarrier(const Block& block, const void* word, std::uint64_t parity) {
+  return Mbarrier(*static_cast<const std::uint64_t*>(word)).parity != parity || block.copies().any_of(static_cast<const char*>(word));
+}
+
 bool pass_mbarrier(const std::uint64_t* word, std::uint64_t parity) {
+  if (is_checking()) this_worker().decide({Operation::Kind::wait, word, parity});
   if (Mbarrier(*word).parity == parity) return false;
   if (is_checking()) {
     Worker& worker = this_worker();
+    if (Exploration* const all = worker.exploration()) all->passed(worker.fiber(), word);
     BlockClock& clock = worker.block().clock();
     clock.threads().acquire(word, clock.place_of(worker.thread().linear));
   }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 
@@ -114,6 +115,14 @@ void add_report(Report report) {
     }
   }
   all.kept.push_back(std::move(report));
+}
+
+std::size_t faults_reported() {
+  Reports& all = reports();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return static_cast<std::size_t>(std::count_if(all.kept.begin(), all.kept.end(), [](const Report& report) {
+    return !report.is_suspicion && report.kind != "explored" && report.kind != "incomplete";
+  }));
 }
 
 std::string coordinates(uint3 index) {

@@ -33,6 +33,9 @@ struct Report {
 // Keeps a report. Drops repeated reports, and all after the first 64.
 void add_report(Report report);
 
+// The number of kept reports that are faults, whatever the result.
+std::size_t faults_reported();
+
 // Appends text as a JSON string. Bytes that are not UTF-8 become question marks.
 void append_quoted(std::string& json, const std::string& text);
 

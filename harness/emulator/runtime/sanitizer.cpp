@@ -71,7 +71,8 @@ void check_atomic(const volatile void* address, std::size_t bytes, bool reads, b
   if (!is_checked()) return;
   const char* const place = static_cast<const char*>(const_cast<const void*>(address));
   const Touch touch{place, bytes, reads, writes, true, false, code, compares,
-                    order == __ATOMIC_ACQUIRE || order == __ATOMIC_RELEASE};
+                    order == __ATOMIC_ACQUIRE || order == __ATOMIC_RELEASE, order == __ATOMIC_RELAXED && !writes,
+                    order == __ATOMIC_RELAXED && compares, this_worker().take_discarded()};
   const auto value = reinterpret_cast<std::uintptr_t>(place);
   if (value % bytes != 0) {
     end_thread_of("misaligned", code, verb(touch) + (" " + size_words(bytes)) + beyond(value, static_cast<unsigned>(bytes)), kAlign);

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
+#include "device_heap.h"
 #include "report.h"
 
 extern "C" {
@@ -82,6 +84,60 @@ void Worker::run_blocks(Launch& launch) {
   stacks_.share();
   if (blocks_.size() > kKeptBlocks) blocks_.resize(kKeptBlocks);
   launch_ = nullptr;
+}
+
+void Worker::explore(Launch& launch) {
+  Exploration exploration;
+  launch.exploration = &exploration;
+  launch.order = Order::forward;
+  const std::size_t told = faults_reported();
+  bool is_first = true;
+  do {
+    if (!std::exchange(is_first, false)) {
+      end_checked_launch(!exploration.is_over());
+      begin_checked_launch(launch.kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
+      begin_heap_of_launch(launch.resident_limit);
+      launch.next_cluster = 0;
+    }
+    begin_launch(launch);
+    std::vector<Block*> blocks;
+    while (Block* const block = fresh_.empty() ? start_block() : fresh_.front()) {
+      if (!fresh_.empty() && block == fresh_.front()) fresh_.pop_front();
+      blocks.push_back(block);
+    }
+    exploration.begin_order(blocks);
+    if (const Exploration::Fiber* const first = exploration.next()) {
+      enter(*first);
+      switch_context(scheduler_, first->thread->context);
+      current_ = nullptr;
+    }
+    end_order(blocks);
+  } while (faults_reported() == told && exploration.next_order());
+  launch.exploration = nullptr;
+  launch_ = nullptr;
+  if (faults_reported() == told) report_orders(launch, exploration.orders(), exploration.is_complete());
+}
+
+// Reports what an order of an exploration shows at its end, and drops the threads of one that does not end.
+void Worker::end_order(const std::vector<Block*>& blocks) {
+  std::vector<Block*> at_grid_barrier;
+  const Block* stuck = nullptr;
+  for (Block* const block : blocks) {
+    if (block->live() == 0) {
+      if (ended_++ == 0) first_ended_ = block->index();
+      end_checked_block(*block);
+      report_damage(*block);
+      continue;
+    }
+    if (block->waits_for_grid()) at_grid_barrier.push_back(block);
+    else if (stuck == nullptr) stuck = block;
+  }
+  if (!launch_->exploration->is_over() && !launch_->abandoned.load(std::memory_order_relaxed) && ended_ < blocks.size()) {
+    if (stuck != nullptr) report_stuck(*stuck);
+    else report_grid_stuck(*launch_, at_grid_barrier, ended_, first_ended_);
+    set_sticky_error(kLaunchFailure);
+  }
+  drop_threads();
 }
 
 void Worker::begin_launch(Launch& launch) {
@@ -246,6 +302,17 @@ void Worker::live_on_this_stack() {
     char* const stack = ended.stack;
     first_yielding_ = nullptr;
     block_->end_thread(ended);
+    if (launch_->exploration != nullptr) {
+      Exploration::Fiber* const next = launch_->abandoned.load(std::memory_order_relaxed) ? nullptr : launch_->exploration->next();
+      if (next != nullptr && next->thread->stack == nullptr) {
+        next->thread->stack = stack;
+        enter(*next);
+        continue;
+      }
+      stacks_.give_back(stack);
+      if (next != nullptr) enter(*next);
+      switch_context(ended.context, next != nullptr ? next->thread->context : scheduler_);
+    }
     if (!launch_->abandoned.load(std::memory_order_relaxed)) {
       if (Thread* const next = block_->take_ready()) {
         stacks_.give_back(stack);
@@ -284,6 +351,7 @@ void Worker::refuse_in_loop() const {
 void Worker::suspend() {
   Thread& self = *current_;
   if (loops_over_threads_) refuse_in_loop();
+  if (launch_->exploration != nullptr) return go_on();
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
   Thread* next = block_->take_ready();
   if (next == &self) return;
@@ -294,6 +362,34 @@ void Worker::suspend() {
   }
   make_current(*next);
   switch_context(self.context, next->context);
+}
+
+void Worker::go_on() {
+  Thread& self = *current_;
+  if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
+  const Exploration::Fiber* const next = launch_->exploration->next();
+  if (next == nullptr) return leave_block();
+  if (next->thread == &self) return;
+  enter(*next);
+  switch_context(self.context, next->thread->context);
+}
+
+void Worker::enter(const Exploration::Fiber& next) {
+  block_ = next.block;
+  cuemu_block_index = block_->index();
+  if (next.thread->stack == nullptr) prepare(*next.thread);
+  make_current(*next.thread);
+}
+
+void Worker::decide(const Operation& next) {
+  if (exploration() == nullptr) return;
+  launch_->exploration->announce(fiber(), next);
+  go_on();
+}
+
+Exploration* Worker::exploration() const {
+  Exploration* const all = launch_->exploration;
+  return all == nullptr || all->is_adrift() ? nullptr : all;
 }
 
 // Lets the scheduler choose a block. Returns when this thread continues, which never happens after
@@ -310,6 +406,10 @@ void Worker::yield() {
   if (loops_over_threads_) return;  // a loop over threads has nothing that could wait
   Thread& self = *current_;
   if (launch_->abandoned.load(std::memory_order_relaxed)) leave_block();
+  if (launch_->exploration != nullptr) {
+    launch_->exploration->park(fiber());
+    return go_on();
+  }
   block_->let_wait(self);
   if (Thread* const next = block_->start_next()) {
     prepare(*next);
@@ -354,6 +454,10 @@ void yield() {
 
 void changed_nothing() {
   if (in_kernel()) own_worker->changed_nothing();
+}
+
+void discards(unsigned kind) {
+  if (in_kernel()) own_worker->discards(kind);
 }
 
 bool in_kernel() { return own_worker != nullptr && own_worker->in_kernel(); }

@@ -11,6 +11,7 @@
 
 #include "block.h"
 #include "cluster.h"
+#include "exploration.h"
 
 namespace cuemu {
 
@@ -18,6 +19,19 @@ class Worker {
  public:
   // Runs the launch's blocks until none is left or the launch is abandoned.
   void run_blocks(Launch& launch);
+  // Runs the launch in all orders of its synchronising operations, up to a bound, and reports how many there were. Ends
+  // with the first order that has a fault.
+  void explore(Launch& launch);
+  // In an exploration, lets other threads go first. Returns when it is the turn of what the thread does next.
+  void decide(const Operation& next);
+  // The kind of the thread's next atomic operation if nobody uses its result, else 0 (cuemu/atomics.h).
+  void discards(unsigned kind) { discarded_ = {current_, kind}; }
+  unsigned take_discarded() {
+    return discarded_.first == current_ ? std::exchange(discarded_, {nullptr, 0}).second : 0;
+  }
+  // Null outside an exploration, and where its threads run without a plan.
+  Exploration* exploration() const;
+  Exploration::Fiber& fiber() const { return launch_->exploration->fiber(*block_, *current_); }
 
   bool in_kernel() const { return current_ != nullptr; }
   // The following functions are for the running CUDA thread.
@@ -80,6 +94,9 @@ class Worker {
   void prepare(Thread& thread);
   void make_current(Thread& thread);
   void suspend();
+  void go_on();
+  void enter(const Exploration::Fiber& next);
+  void end_order(const std::vector<Block*>& blocks);
   void refuse_in_loop() const;
   void leave_block();
   [[noreturn]] void abandon();
@@ -92,6 +109,7 @@ class Worker {
   const Thread* first_yielding_ = nullptr;
   unsigned yield_rounds_ = 0;
   unsigned unchanged_ = 0;  // operations without effect since the last yield that they caused
+  std::pair<const Thread*, unsigned> discarded_{nullptr, 0};
   Context scheduler_;
   StackPool stacks_;
   uint3 indices_[kMostThreads];

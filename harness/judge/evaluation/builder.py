@@ -53,7 +53,7 @@ def load_command(
     """
     cached = {key: str(path) for key, path in cache.libraries(solution.digest).items()}
     known = {**cache.refusals(solution.digest), **refused}
-    return Load(str(solution.path), cached, policy.check, known, policy.compat)
+    return Load(str(solution.path), cached, policy.check, known, policy.compat, policy.exhaustive)
 
 
 def build_ahead(

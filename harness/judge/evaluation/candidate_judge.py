@@ -334,7 +334,7 @@ class CandidateJudge:
         result.shared_draws = drawn.known.shared
         result.status, result.message = self._faults.verdict(result.status, result.message)
         result.further_draws = further.ends
-        result.findings = (*self._faults.kept, *self._faults.unchecked, *further.findings, *result.findings)
+        result.findings = (*self._faults.findings, *further.findings, *result.findings)
         if self._policy.replay:
             result.replay = {"spread": self._spread(setup)}
         if result.has_passed and trials == TRIALS:
@@ -494,6 +494,6 @@ class CandidateJudge:
             status=status,
             message=shortened(told, MAX_MESSAGE_CHARACTERS) + log_words(build_log),
             rule=stop.rule if status is Status.CHEATED else None,
-            findings=(*self._faults.kept, *self._faults.unchecked, *stop.findings),
+            findings=(*self._faults.findings, *stop.findings),
             build_log=build_log,
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.records.record import Finding, Status
+from harness.records.record import ORDER_KINDS, REPORT, Finding, Status
 from harness.records.rules import PROTOCOL
 from harness.system.text import shortened
 from harness.wire.replies import Failed, Reply, Report
@@ -46,12 +46,19 @@ class Faults:
         kept: The faults found.
         suspicions: Reports that are faults only if the result depends on them.
         unchecked: Reports of what was not checked.
+        notes: Reports that say no more than what was checked.
     """
 
     is_checked: bool = False
     kept: list[Finding] = field(default_factory=list)
     suspicions: list[Finding] = field(default_factory=list)
     unchecked: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything for the record."""
+        return (*self.kept, *self.unchecked, *self.notes)
 
     def take(self, reports: Sequence[Report]) -> None:
         """Add the reports of a reply.
@@ -66,7 +73,10 @@ class Faults:
             reports = [report for report in reports if not report.is_suspicion]
             self._keep(self.kept, [report for report in reports if report.kind in _LASTING_KINDS])
             self._keep(self.unchecked, [report for report in reports if report.kind == _UNCHECKED_KIND])
-            reports = [report for report in reports if report.kind not in (*_LASTING_KINDS, _UNCHECKED_KIND)]
+            notes = findings([report for report in reports if report.kind in ORDER_KINDS])
+            self._add(self.notes, [replace(note, level=REPORT) for note in notes])
+            known = {*_LASTING_KINDS, _UNCHECKED_KIND, *ORDER_KINDS}
+            reports = [report for report in reports if report.kind not in known]
         if not reports:
             return
         faults = [report for report in reports if self.is_checked or report.kind not in _ERROR_KINDS]

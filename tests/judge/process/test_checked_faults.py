@@ -11,6 +11,7 @@ from harness.wire.replies import Report
 UNCHECKED = Report(
     "unchecked", kernel="count", line=None, message="races behind that go unnoticed", remedy="", accesses="[]"
 )
+EXPLORED = Report("explored", kernel="count", line=2, message="all 24 orders ran", remedy="", accesses="[]")
 RACE = Report("race", kernel="count", line=3, message="nothing orders the two", remedy="", accesses="[]")
 
 
@@ -21,6 +22,8 @@ RACE = Report("race", kernel="count", line=3, message="nothing orders the two", 
         ([UNCHECKED], Status.PASSED, Status.UNSUPPORTED),
         ([UNCHECKED], Status.WRONG_OUTPUT, Status.WRONG_OUTPUT),
         ([UNCHECKED, RACE], Status.PASSED, Status.UNSAFE),
+        ([EXPLORED], Status.PASSED, Status.PASSED),
+        ([EXPLORED, RACE], Status.PASSED, Status.UNSAFE),
     ],
 )
 def test_a_pass_that_was_not_checked_to_its_end_is_none(

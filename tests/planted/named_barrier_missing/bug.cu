@@ -1,5 +1,6 @@
 // kind: race
 // also: uninitialised
+// exhaustive: deadlock
 // The reading warp does not wait for the writing one.
 #include <cuda_runtime.h>
 

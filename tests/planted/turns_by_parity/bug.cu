@@ -1,4 +1,5 @@
 // kind: deadlock
+// exhaustive: race
 // Three warps take turns and wait for the turn before by the parity of one barrier. A warp that comes two turns early
 // finds the parity of three turns ago, and goes on.
 #include <cuda/ptx>

@@ -24,6 +24,14 @@ struct Scope {
   static constexpr int kStore = is_of_block ? __ATOMIC_RELEASE : __ATOMIC_SEQ_CST;
 };
 
+// Says of what kind the thread's next atomic operation is if nobody uses its result: 1 for sums, 2 and 3 for minima and
+// maxima, 4 to 6 for and, or, exclusive or. Those of one kind commute.
+#ifdef CUEMU_CHECKED
+void discards(unsigned kind);
+#else
+CUEMU_INLINE void discards(unsigned) {}
+#endif
+
 // Replaces *address by next(*address) and returns the old value.
 template <bool is_of_block = false, typename Value, typename Next>
 CUEMU_INLINE Value atomic_update(Value* address, Next next) {

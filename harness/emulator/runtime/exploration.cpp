@@ -1,0 +1,487 @@
+#include "exploration.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "checker.h"
+#include "device_heap.h"
+#include "report.h"
+
+namespace cuemu {
+namespace {
+
+void join(StepClock& into, const StepClock& from) {
+  if (into.size() < from.size()) into.resize(from.size(), 0);
+  for (std::size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+std::uint32_t at(const StepClock& clock, unsigned slot) { return slot < clock.size() ? clock[slot] : 0; }
+
+bool holds(const std::vector<unsigned>& all, unsigned one) { return std::find(all.begin(), all.end(), one) != all.end(); }
+
+std::uint64_t value_of(const Operation& touch) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, touch.place, touch.bytes);
+  return value;
+}
+
+}  // namespace
+
+bool can_explore(const Launch& launch) {
+  const dim3& block = launch.config.block;
+  return launch.blocks <= launch.resident_limit && launch.blocks * block.x * block.y * block.z <= Exploration::kMostThreads;
+}
+
+void report_orders(const Launch& launch, unsigned orders, bool is_complete) {
+  const dim3& block = launch.config.block;
+  const std::string threads = std::to_string(launch.blocks * block.x * block.y * block.z);
+  std::string words = std::string("kernel ") + launch.kernel + ", " + threads + " threads: ";
+  if (is_complete) words += orders == 1 ? "its synchronising operations have one order" : "all " + std::to_string(orders) + " orders of its synchronising operations ran";
+  else if (orders == 0) words += "too many, so orders were not explored";
+  else words += std::to_string(orders) + (orders == 1 ? " order" : " orders") + " of its synchronising operations ran, and there are more";
+  const std::string most = std::to_string(Exploration::kMostThreads);
+  add_report({is_complete ? "explored" : "incomplete", launch.kernel, launch.line, words,
+              is_complete ? "" : "Use a smaller case: at most " + most + " threads, and few of them that meet at atomic operations.", {}});
+}
+
+// ---- Orders ------------------------------------------------------------------------------------------------------------
+
+void Exploration::begin_order(const std::vector<Block*>& blocks) {
+  blocks_ = blocks;
+  fibers_.clear();
+  slots_.clear();
+  runnable_.clear();
+  parked_.clear();
+  places_.clear();
+  trace_.clear();
+  effects_.clear();
+  changes_ = 0;
+  forced_rounds_ = last_ = 0;
+  is_over_ = is_redundant_ = is_adrift_ = false;
+  touching_ = {};
+  for (Block* const block : blocks) {
+    block->first_fiber = static_cast<unsigned>(fibers_.size());
+    fibers_.resize(fibers_.size() + block->size());
+    while (Thread* const thread = block->start_next()) {
+      fibers_[block->first_fiber + thread->linear] = {block, thread, kNoSlot, false, false, false, {}, 0, {}, nullptr, nullptr, 0};
+    }
+  }
+  for (Fiber& one : fibers_) runnable_.push_back(&one);
+}
+
+bool Exploration::next_order() {
+  settle_touch();
+  if (!is_redundant_) ++orders_;
+  while (!steps_.empty()) {
+    Step& last = steps_.back();
+    for (const unsigned wanted : last.wanted) {
+      if (holds(last.done, wanted) || holds(last.asleep, wanted)) continue;
+      // What a kernel has allocated cannot be taken back.
+      if (has_launch_allocated() || orders_ >= kMostOrders || std::chrono::steady_clock::now() - begin_ > kMostTime) {
+        is_complete_ = false;
+        return false;
+      }
+      last.fiber = wanted;
+      last.done.push_back(wanted);
+      for (const Kept& kept : kept_) std::memcpy(kept.address, &kept.word, sizeof kept.word);
+      return true;
+    }
+    steps_.pop_back();
+  }
+  return false;
+}
+
+void Exploration::keep(const char* address, std::size_t bytes) {
+  constexpr std::uintptr_t kWord = sizeof(std::uint32_t);
+  const char* const end = address + bytes;
+  for (const char* word = address - reinterpret_cast<std::uintptr_t>(address) % kWord; word < end; word += kWord) {
+    if (!is_kept_.insert(word).second) continue;
+    Kept kept{const_cast<char*>(word), 0};
+    std::memcpy(&kept.word, word, sizeof kept.word);
+    kept_.push_back(kept);
+  }
+}
+
+// ---- Which thread runs -------------------------------------------------------------------------------------------------
+
+Exploration::Fiber* Exploration::next() {
+  settle_touch();
+  for (;;) {
+    if (is_adrift_) return next_adrift();
+    while (!runnable_.empty()) {
+      Fiber* const fiber = runnable_.front();
+      runnable_.pop_front();
+      if (fiber->thread->state == State::ready && !fiber->has_announced) return fiber;
+    }
+    if (wake_parked()) continue;
+    if (Fiber* const chosen = choose()) return chosen;
+    if (is_over_ || !go_on_when_idle()) return nullptr;
+  }
+}
+
+// All threads that are ready have announced what they do next. One of them does it.
+Exploration::Fiber* Exploration::choose() {
+  const std::size_t depth = trace_.size();
+  if (depth < steps_.size()) {
+    Fiber& chosen = fibers_[steps_[depth].fiber];
+    if (chosen.has_announced && is_enabled(chosen)) {
+      grant(chosen);
+      return &chosen;
+    }
+    if (Fiber* const hurried = hurry(chosen)) return hurried;
+    is_complete_ = false;  // the kernel does not repeat itself
+    is_over_ = is_redundant_ = true;
+    return nullptr;
+  }
+  if (depth == kMostSteps) {
+    is_complete_ = false;
+    is_adrift_ = true;
+    return next_adrift();
+  }
+  std::vector<unsigned> asleep;
+  if (depth > 0) {
+    const Step& before = steps_[depth - 1];
+    const auto stays = [&](unsigned one) {
+      if (one == before.fiber || !fibers_[one].has_announced || holds(asleep, one)) return;
+      const Operation& next = fibers_[one].next;
+      for (const Effect& effect : effects_) {
+        if (is_dependent(next, effect)) return;
+      }
+      asleep.push_back(one);
+    };
+    std::for_each(before.asleep.begin(), before.asleep.end(), stays);
+    std::for_each(before.done.begin(), before.done.end(), stays);
+  }
+  bool is_anyone_enabled = false;
+  for (unsigned i = 0; i < fibers_.size(); ++i) {
+    const unsigned number = (last_ + i) % static_cast<unsigned>(fibers_.size());
+    Fiber& one = fibers_[number];
+    if (!one.has_announced || !is_enabled(one)) continue;
+    is_anyone_enabled = true;
+    if (holds(asleep, number)) continue;
+    steps_.push_back({number, std::move(asleep), {number}, {}});
+    grant(one);
+    return &one;
+  }
+  is_over_ = is_redundant_ = is_anyone_enabled;
+  return nullptr;
+}
+
+// Lets a thread go on that waits in a loop, although nothing has changed. Returns the thread if it has something to do first.
+Exploration::Fiber* Exploration::hurry(Fiber& fiber) {
+  if (fiber.thread->state != State::ready) return nullptr;
+  if (fiber.is_parked) {
+    parked_.erase(std::find(parked_.begin(), parked_.end(), &fiber));
+    fiber.is_parked = false;
+    return &fiber;
+  }
+  if (fiber.has_announced && fiber.next.kind == Operation::Kind::touch) {
+    grant(fiber);
+    return &fiber;
+  }
+  return nullptr;
+}
+
+void Exploration::grant(Fiber& fiber) {
+  if (fiber.slot == kNoSlot) {
+    fiber.slot = static_cast<unsigned>(slots_.size());
+    slots_.push_back(number_of(fiber));
+  }
+  if (fiber.known.size() <= fiber.slot) fiber.known.resize(fiber.slot + 1, 0);
+  last_ = number_of(fiber);
+  fiber.has_announced = false;
+  fiber.is_in_step = true;
+  trace_.push_back({last_, fiber.known});
+  trace_.back().clock[fiber.slot] = static_cast<std::uint32_t>(trace_.size());
+  effects_.clear();
+  if (fiber.next.kind == Operation::Kind::touch) touching_ = {&fiber, value_of(fiber.next)};
+}
+
+bool Exploration::is_enabled(const Fiber& fiber) {
+  const Operation& next = fiber.next;
+  if (next.kind == Operation::Kind::wait) return can_pass_mbarrier(*fiber.block, next.place, next.parity);
+  if (next.kind != Operation::Kind::touch || next.place != fiber.idle_place || next.code != fiber.idle_code) return true;
+  return places_[next.place].version != fiber.idle_version;
+}
+
+bool Exploration::wake_parked() {
+  const auto first = std::stable_partition(parked_.begin(), parked_.end(), [&](const Fiber* one) { return one->parked_at == changes_; });
+  const bool any = first != parked_.end();
+  for (auto one = first; one != parked_.end(); ++one) {
+    (*one)->is_parked = false;
+    runnable_.push_back(*one);
+  }
+  parked_.erase(first, parked_.end());
+  return any;
+}
+
+// No thread can do what it has announced. Lets those go on that wait in a loop, since it may have an end of its own.
+bool Exploration::go_on_when_idle() {
+  for (Block* const block : blocks_) {
+    if (block->answer_active_lanes()) return true;
+  }
+  if (complete_grid_barrier()) return true;
+  bool waits_in_loop = false;
+  for (Fiber& one : fibers_) {
+    if (one.thread->state != State::ready) continue;
+    waits_in_loop = true;
+    one.idle_place = nullptr;
+    if (one.is_parked) one.parked_at = changes_ - 1;
+  }
+  if (waits_in_loop && ++forced_rounds_ > kForcedRounds) {
+    is_adrift_ = true;
+    is_complete_ = false;
+  }
+  return waits_in_loop;
+}
+
+// Each ready thread in turn, without a plan.
+Exploration::Fiber* Exploration::next_adrift() {
+  const unsigned all = static_cast<unsigned>(fibers_.size());
+  do {
+    for (unsigned i = 1; i <= all; ++i) {
+      Fiber& one = fibers_[(last_ + i) % all];
+      if (one.thread->state != State::ready) continue;
+      last_ = number_of(one);
+      one.has_announced = one.is_parked = false;
+      return &one;
+    }
+  } while (std::any_of(blocks_.begin(), blocks_.end(), [](Block* block) { return block->answer_active_lanes(); }) ||
+           complete_grid_barrier());
+  return nullptr;
+}
+
+bool Exploration::complete_grid_barrier() {
+  if (!std::all_of(blocks_.begin(), blocks_.end(), [](const Block* block) { return block->waits_for_grid(); })) return false;
+  for (Block* const block : blocks_) block->complete_barrier();
+  std::vector<Fiber*> all;
+  for (Fiber& one : fibers_) all.push_back(&one);
+  meet(all);
+  check_grid_barrier();
+  return true;
+}
+
+void Exploration::become_ready(Fiber& fiber) {
+  if (!is_adrift_) runnable_.push_back(&fiber);
+}
+
+void Exploration::announce(Fiber& fiber, const Operation& operation) {
+  settle_touch();
+  fiber.is_in_step = false;
+  fiber.next = operation;
+  fiber.has_announced = true;
+}
+
+void Exploration::park(Fiber& fiber) {
+  settle_touch();
+  fiber.is_in_step = false;
+  if (is_adrift_) return;
+  fiber.is_parked = true;
+  fiber.parked_at = changes_;
+  parked_.push_back(&fiber);
+}
+
+bool Exploration::is_barrier(const void* place) const {
+  const auto found = places_.find(place);
+  return found != places_.end() && found->second.is_barrier;
+}
+
+// ---- What operations do ------------------------------------------------------------------------------------------------
+
+bool Exploration::is_dependent(const Operation& next, const Effect& effect) const {
+  if (next.place != effect.place) return false;
+  switch (effect.kind) {
+    case Effect::Kind::begin:
+    case Effect::Kind::flip:
+    case Effect::Kind::write: return true;
+    case Effect::Kind::read: return next.writes;
+    case Effect::Kind::reduce: return next.reduction != effect.reduction;
+    case Effect::Kind::arrive: return next.kind == Operation::Kind::begin;
+    case Effect::Kind::pass: return next.kind != Operation::Kind::wait;  // the arrival may end the phase
+  }
+  return true;
+}
+
+// The operation of the running step is behind everything that its thread knows now.
+void Exploration::note(Fiber& self, Effect::Kind kind, const void* place, unsigned reduction) {
+  if (is_adrift_ || trace_.empty() || trace_.back().fiber != number_of(self)) return;
+  effects_.push_back({kind, place, reduction});
+  if (kind == Effect::Kind::write || kind == Effect::Kind::reduce || kind == Effect::Kind::flip || kind == Effect::Kind::begin) {
+    ++changes_;
+    forced_rounds_ = 0;
+  }
+  self.known[self.slot] = static_cast<std::uint32_t>(trace_.size());
+  trace_.back().clock = self.known;
+}
+
+void Exploration::flip(Place& place) {
+  join(place.past, place.now);
+  join(place.past, place.passes);
+  place.now.clear();
+  place.passes.clear();
+  place.passed.clear();
+  place.expected.clear();
+  place.arrived.clear();
+  place.flip_before = place.last_flip;
+  place.last_flip = static_cast<int>(trace_.size()) - 1;
+}
+
+void Exploration::began(Fiber& self, const void* address) {
+  if (is_adrift_ || trace_.empty()) return;
+  Place& place = places_[address];
+  if (place.is_barrier) {
+    race(self, place.last_flip);
+    for (const unsigned step : place.passed) race(self, static_cast<int>(step));
+    join(self.known, place.past);
+    join(self.known, place.now);
+    join(self.known, place.passes);
+  }
+  place.is_barrier = true;
+  note(self, Effect::Kind::begin, address);
+  place.now = self.known;
+  flip(place);
+  place.flip_before = -1;
+}
+
+// The arrivals of a phase commute. One of another phase does not, nor does the last one, which ends the phase, with the
+// waits that the phase before has let pass. An arrival that another thread could make before bytes are expected does so
+// with the expectation, unless the same thread arrives, too: then the phase could not have ended. A copy that happens, with
+// fewer bytes to come, is behind the expectation of these.
+void Exploration::arrived(Fiber& self, const void* address, bool flips, std::int64_t bytes, std::int64_t arrivals) {
+  if (is_adrift_ || trace_.empty()) return;
+  Place& place = places_[address];
+  place.is_barrier = true;
+  if (bytes < 0) join(self.known, place.now);
+  else race(self, place.last_flip);
+  if (flips) {
+    for (const unsigned step : place.passed) race(self, static_cast<int>(step));
+    for (const unsigned step : place.expected) {
+      if (!holds(place.arrived, trace_[step].fiber)) race(self, static_cast<int>(step));
+    }
+  }
+  join(self.known, place.past);
+  if (flips) join(self.known, place.passes);
+  note(self, flips ? Effect::Kind::flip : Effect::Kind::arrive, address);
+  join(place.now, self.known);
+  if (arrivals != 0) place.arrived.push_back(number_of(self));
+  else if (bytes > 0) place.expected.push_back(static_cast<unsigned>(trace_.size()) - 1);
+  if (flips) flip(place);
+}
+
+// A wait could not pass in the phase before, but perhaps in the one before that, which has the same parity.
+void Exploration::passed(Fiber& self, const void* address) {
+  if (is_adrift_ || trace_.empty()) return;
+  Place& place = places_[address];
+  race(self, place.flip_before);
+  join(self.known, place.past);
+  note(self, Effect::Kind::pass, address);
+  join(place.passes, self.known);
+  place.passed.push_back(static_cast<unsigned>(trace_.size()) - 1);
+}
+
+// A touch that changes nothing commutes with reads, whatever the instruction. Reductions commute with their like.
+void Exploration::settle_touch() {
+  if (touching_.by == nullptr) return;
+  Fiber& self = *touching_.by;
+  const Operation& touch = self.next;
+  touching_.by = nullptr;
+  Place& place = places_[touch.place];
+  const bool reads = touch.reduction == 0 && value_of(touch) == touching_.before;
+  // In a loop, it could not come before the change for which it waited.
+  const bool has_waited = touch.place == self.idle_place && touch.code == self.idle_code;
+  if (has_waited) join(self.known, place.changed);
+  race(self, place.last_write);
+  for (const Place::Reduction& one : place.reductions) {
+    if (one.kind != touch.reduction) race(self, static_cast<int>(one.step));
+  }
+  for (const unsigned step : place.reads) {
+    if (!reads) race(self, static_cast<int>(step));
+  }
+  for (const Place::Reduction& one : place.reductions) {
+    if (one.kind != touch.reduction) join(self.known, trace_[one.step].clock);
+  }
+  join(self.known, place.written);
+  const unsigned step = static_cast<unsigned>(trace_.size()) - 1;
+  self.idle_place = nullptr;
+  if (touch.reduction != 0) {
+    join(self.known, place.read);
+    note(self, Effect::Kind::reduce, touch.place, touch.reduction);
+    join(place.changed, self.known);
+    place.reductions.push_back({step, touch.reduction});
+    ++place.version;
+    return;
+  }
+  if (reads) {
+    note(self, Effect::Kind::read, touch.place);
+    join(place.read, self.known);
+    place.reads.push_back(step);
+    self.idle_place = touch.place;
+    self.idle_code = touch.code;
+    self.idle_version = place.version;
+    return;
+  }
+  join(self.known, place.read);
+  note(self, Effect::Kind::write, touch.place);
+  place.written = place.changed = self.known;
+  place.read.clear();
+  place.reads.clear();
+  place.reductions.clear();
+  place.last_write = static_cast<int>(step);
+  ++place.version;
+}
+
+void Exploration::acquire(Fiber& fiber, const void* place) {
+  settle_touch();
+  join(fiber.known, places_[place].past);
+}
+
+void Exploration::publish(Fiber& fiber, const void* place) {
+  settle_touch();
+  join(places_[place].past, fiber.known);
+}
+
+void Exploration::meet(const std::vector<Fiber*>& threads) {
+  settle_touch();
+  StepClock all;
+  for (const Fiber* one : threads) join(all, one->known);
+  if (all.empty()) return;
+  for (Fiber* const one : threads) one->known = all;
+}
+
+// ---- Which orders are left ---------------------------------------------------------------------------------------------
+
+// Asks for an order in which the running step comes before an earlier one, if nothing else orders the two.
+void Exploration::race(const Fiber& self, int step) {
+  if (step < 0 || is_adrift_) return;
+  const unsigned other = trace_[static_cast<unsigned>(step)].fiber;
+  if (other == number_of(self) || at(self.known, fibers_[other].slot) > static_cast<unsigned>(step)) return;
+  want(self, static_cast<unsigned>(step));
+}
+
+// What follows a step and does not depend on it can come before, and then the running step. One of the threads that can
+// begin with this shall have its turn in place of the step.
+void Exploration::want(const Fiber& self, unsigned step) {
+  const unsigned slot = fibers_[trace_[step].fiber].slot;
+  std::vector<std::uint32_t> first(slots_.size(), 0);  // by slot: the thread's first step among these, plus 1
+  std::vector<unsigned> begun, initials;
+  for (std::size_t i = step + 1; i < trace_.size(); ++i) {
+    const bool is_last = i + 1 == trace_.size();
+    const StepClock& clock = is_last ? self.known : trace_[i].clock;
+    if (!is_last && at(clock, slot) > step) continue;
+    const unsigned number = trace_[i].fiber, own = fibers_[number].slot;
+    bool is_initial = first[own] == 0;
+    for (const unsigned earlier : begun) is_initial = is_initial && at(clock, earlier) < first[earlier];
+    if (first[own] == 0) {
+      first[own] = static_cast<std::uint32_t>(i + 1);
+      begun.push_back(own);
+    }
+    if (!is_initial) continue;
+    if (holds(steps_[step].done, number) || holds(steps_[step].wanted, number)) return;
+    initials.push_back(number);
+  }
+  if (initials.empty()) return;
+  const unsigned own = number_of(self);
+  steps_[step].wanted.push_back(holds(initials, own) ? own : initials.front());
+}
+
+}  // namespace cuemu
