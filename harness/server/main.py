@@ -111,6 +111,7 @@ async def _answer(options: ServerOptions, listening: socket.socket, pump: Pump, 
     import uvicorn
 
     from harness.server.app import Server
+    from harness.server.protocol import Protocol
 
     class Quiet(uvicorn.Server):
         @contextlib.contextmanager
@@ -124,8 +125,8 @@ async def _answer(options: ServerOptions, listening: socket.socket, pump: Pump, 
         json.dumps([decisive, pump.device.partition(":")[0]], sort_keys=True),
     )  # fmt: skip
     config = uvicorn.Config(
-        server.app(), log_level="warning", access_log=False, lifespan="off", limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=END_LIMIT_S, server_header=False,
+        server.app(), http=Protocol, log_level="warning", access_log=False, lifespan="off",
+        limit_concurrency=MOST_CONNECTIONS, timeout_graceful_shutdown=END_LIMIT_S, server_header=False,
     )  # fmt: skip
     running = Quiet(config)
     serving = asyncio.ensure_future(running.serve(sockets=[listening]))

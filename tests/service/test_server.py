@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -327,6 +328,25 @@ def test_two_servers_do_not_share_a_home_or_a_port(
     port = server.url.rpartition(":")[2]
     ran = harness("serve", "--port", port, "--device", "cpu", HARNESS_HOME=str(tmp_path))
     assert (ran.code, "Address already in use" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("path", ["/evaluations", "/nowhere"])
+def test_a_body_that_breaks_http_ends_its_connection_and_nothing_else(path: str, root: Path, tmp_path: Path) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(tmp_path, "--root", root) as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        for begun, broken in ((head, "zz\r\nhello\r\n"), (head + "5\r\nhelloXX\r\n", "")):
+            with contextlib.closing(socket.create_connection((host, int(port)), timeout=LIMIT_S)) as connection:
+                connection.sendall(begun.encode())
+                if broken:  # behind the answer, if there is one before the body
+                    time.sleep(0.2)
+                    connection.sendall(broken.encode())
+                while connection.recv(4096):
+                    pass
+        assert running.ask("GET", "/openapi.json")[0] == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.stderr is not None
+        assert "Traceback" not in running.process.stderr.read()
 
 
 def test_the_description_is_json(server: Running) -> None:
