@@ -158,6 +158,18 @@ void check_register(Worker& worker, const Touch& touch) {
               {{thread, block.index(), 0, verb(touch), touch.code}, {thread, block.index(), found->line, "multiplies", nullptr}}});
 }
 
+// A thread that waits for a plain value makes accesses without end. So others run now and then, and make the race.
+void let_others_run(Checker& all, Worker& worker, const Thread& thread) {
+  constexpr std::uint32_t kLongest = 1u << 22;
+  if (all.running != &thread) {
+    all.running = &thread;
+    all.stretch = 0;
+  }
+  if (++all.stretch < kLongest) return;
+  all.stretch = 0;
+  worker.yield();
+}
+
 }  // namespace
 
 void check_access(Touch touch) {
@@ -170,6 +182,7 @@ void check_access(Touch touch) {
     return;
   }
   if (all.repeated.touch.address != nullptr) settle_repeated_store();
+  let_others_run(all, worker, thread);
   Block& block = worker.block();
   const AsyncCopies::Waiting* const copy = block.copies().current();
   Block& acting = copy != nullptr ? *copy->from : block;

@@ -70,6 +70,8 @@ struct Checker {
   std::uint64_t idle_since = 0;  // the progress when idle_reads began to count
   std::uint64_t idle_reads = 0;
   RepeatedStore repeated{};
+  const Thread* running = nullptr;  // the thread of the last access, and how many it has made since another one's
+  std::uint32_t stretch = 0;
   bool bounds_told = false;
   bool is_clock_full = false;
   const char* indices = nullptr;  // the place of threadIdx, blockIdx, blockDim and gridDim
