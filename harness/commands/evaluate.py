@@ -131,10 +131,7 @@ CHECK_HELP = """Check every access of solutions' kernels on the CPU emulator.
 @click.option(
     "--exhaustive",
     is_flag=True,
-    help=(
-        "With --check: run each launch of at most 2,048 threads in all orders of its barriers, atomic operations and "
-        "flags."
-    ),
+    help="With --check: run each kernel in all orders of its barriers, atomic operations and flags, up to a bound.",
 )
 @click.option(
     "--arch",

@@ -63,11 +63,23 @@ __global__ void in_place(int* counts, int* next) {
 // 8! orders are too many.
 __global__ void many_tickets(int* next, int* place) { place[threadIdx.x] = atomicAdd(next, 1); }
 
-// Memory of the heap cannot be taken back, so one order of 3! runs.
+// Memory of the heap cannot be taken back, so no orders run.
 __global__ void allocating(int* next, int** list) { list[atomicAdd(next, 1)] = (int*)malloc(64); }
 
-// Does not fit.
-__global__ void large(int* x) { x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }
+// Blocks that do not meet are explored one after the other. In each of the four, two warps take tickets.
+__global__ void large(int* x) {
+  __shared__ int next, place[2];
+  if (threadIdx.x == 0) next = 0;
+  __syncthreads();
+  if (threadIdx.x < 64 && threadIdx.x % 32 == 0) place[threadIdx.x / 32] = atomicAdd(&next, 1);
+  __syncthreads();
+  x[blockIdx.x * blockDim.x + threadIdx.x] = place[threadIdx.x / 32 % 2] < 2;
+}
+
+// And these meet.
+__global__ void large_tickets(int* next, int* x) {
+  if (threadIdx.x == 0) x[atomicAdd(next, 1)] = 1;
+}
 
 template <typename T>
 T* made(int count) {
@@ -90,6 +102,7 @@ extern "C" void run() {
   many_tickets<<<1, 8>>>(made<int>(1), place);
   allocating<<<1, 3>>>(made<int>(1), made<int*>(3));
   large<<<4, 1024>>>(made<int>(4096));
+  large_tickets<<<4, 1024>>>(made<int>(1), made<int>(4));
   int host[8];
   cudaMemcpy(host, counts, sizeof host, cudaMemcpyDeviceToHost);
 }

@@ -223,7 +223,7 @@ void check_access(Touch touch) {
     const unsigned bytes = static_cast<unsigned>(std::min<std::size_t>(touch.bytes, 8));
     if (!touch.belongs_to_it && !exploration->is_barrier(touch.address)) {
       const bool writes = touch.writes || touch.begins_update;
-      worker.decide({Operation::Kind::touch, touch.address, 0, bytes, writes, touch.reduction, touch.code});
+      worker.decide({Operation::Kind::touch, touch.address, 0, bytes, writes, touch.reduction, touch.code, !is_shared});
     }
     const Conduct& conduct = block.conduct(thread.linear);
     if (touch.compares && conduct.read_address == touch.address) all.settled.insert(conduct.read_code);

@@ -93,6 +93,7 @@ std::size_t heap_limit() {
 
 bool has_heap_room(std::size_t bytes) {
   if (!is_checking() || !in_kernel()) return true;
+  this_worker().end_exploration(Exploration::Left::allocates);  // what is allocated cannot be taken back
   Heap& all = heap();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const Account& own = account_of(all, running_block());
@@ -126,12 +127,6 @@ void note_heap_free(const void* data) {
   if (account == all.accounts.end()) return;
   account->second.live -= piece.bytes;
   all.kept += piece.bytes;
-}
-
-bool has_launch_allocated() {
-  Heap& all = heap();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return !all.order.empty();
 }
 
 // For the solution's `new`, whose memory the caller allocates.

@@ -14,7 +14,5 @@ std::size_t heap_limit();
 bool has_heap_room(std::size_t bytes);
 void note_heap_allocation(const void* data, std::size_t bytes);
 void note_heap_free(const void* data);
-// Whether a block of the launch has allocated memory.
-bool has_launch_allocated();
 
 }  // namespace cuemu

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "checker.h"
-#include "device_heap.h"
 #include "report.h"
 
 namespace cuemu {
@@ -27,21 +26,23 @@ std::uint64_t value_of(const Operation& touch) {
 
 }  // namespace
 
-bool can_explore(const Launch& launch) {
+void report_orders(const Launch& launch, unsigned orders, Exploration::Left left) {
   const dim3& block = launch.config.block;
-  return launch.blocks <= launch.resident_limit && launch.blocks * block.x * block.y * block.z <= Exploration::kMostThreads;
-}
-
-void report_orders(const Launch& launch, unsigned orders, bool is_complete) {
-  const dim3& block = launch.config.block;
-  const std::string threads = std::to_string(launch.blocks * block.x * block.y * block.z);
-  std::string words = std::string("kernel ") + launch.kernel + ", " + threads + " threads: ";
-  if (is_complete) words += orders == 1 ? "its synchronising operations have one order" : "all " + std::to_string(orders) + " orders of its synchronising operations ran";
-  else if (orders == 0) words += "too many, so orders were not explored";
-  else words += std::to_string(orders) + (orders == 1 ? " order" : " orders") + " of its synchronising operations ran, and there are more";
-  const std::string most = std::to_string(Exploration::kMostThreads);
+  const std::string operations = " of its synchronising operations ran";
+  std::string words = std::string("kernel ") + launch.kernel + ", " + std::to_string(launch.blocks * block.x * block.y * block.z) + " threads: ";
+  switch (left) {
+    case Exploration::Left::none:
+      words += orders == 1 ? "its synchronising operations have one order" : "all " + std::to_string(orders) + " orders" + operations;
+      break;
+    case Exploration::Left::some:
+      words += std::to_string(orders) + (orders == 1 ? " order" : " orders") + operations + ", and there are more";
+      break;
+    case Exploration::Left::meets_others: words += "too many for all orders, as blocks meet in global memory"; break;
+    case Exploration::Left::allocates: words += "it allocates memory, so no orders were explored"; break;
+  }
+  const bool is_complete = left == Exploration::Left::none;
   add_report({is_complete ? "explored" : "incomplete", launch.kernel, launch.line, words,
-              is_complete ? "" : "Use a smaller case: at most " + most + " threads, and few of them that meet at atomic operations.", {}});
+              is_complete ? "" : "Use a smaller case, with fewer threads that meet at flags and at atomic operations whose results they use.", {}});
 }
 
 // ---- Orders ------------------------------------------------------------------------------------------------------------
@@ -71,24 +72,33 @@ void Exploration::begin_order(const std::vector<Block*>& blocks) {
 
 bool Exploration::next_order() {
   settle_touch();
+  if (left_ == Left::meets_others || left_ == Left::allocates) return false;
   if (!is_redundant_) ++orders_;
   while (!steps_.empty()) {
     Step& last = steps_.back();
     for (const unsigned wanted : last.wanted) {
       if (holds(last.done, wanted) || holds(last.asleep, wanted)) continue;
-      // What a kernel has allocated cannot be taken back.
-      if (has_launch_allocated() || orders_ >= kMostOrders || std::chrono::steady_clock::now() - begin_ > kMostTime) {
-        is_complete_ = false;
+      if (orders_ >= kMostOrders || std::chrono::steady_clock::now() > end_) {
+        left_ = Left::some;
         return false;
       }
       last.fiber = wanted;
       last.done.push_back(wanted);
-      for (const Kept& kept : kept_) std::memcpy(kept.address, &kept.word, sizeof kept.word);
+      restore();
       return true;
     }
     steps_.pop_back();
   }
   return false;
+}
+
+void Exploration::restore() const {
+  for (const Kept& kept : kept_) std::memcpy(kept.address, &kept.word, sizeof kept.word);
+}
+
+void Exploration::break_off(Left why) {
+  left_ = why;
+  is_over_ = true;
 }
 
 void Exploration::keep(const char* address, std::size_t bytes) {
@@ -107,6 +117,7 @@ void Exploration::keep(const char* address, std::size_t bytes) {
 Exploration::Fiber* Exploration::next() {
   settle_touch();
   for (;;) {
+    if (is_over_) return nullptr;
     if (is_adrift_) return next_adrift();
     while (!runnable_.empty()) {
       Fiber* const fiber = runnable_.front();
@@ -129,12 +140,12 @@ Exploration::Fiber* Exploration::choose() {
       return &chosen;
     }
     if (Fiber* const hurried = hurry(chosen)) return hurried;
-    is_complete_ = false;  // the kernel does not repeat itself
+    left_ = Left::some;  // the kernel does not repeat itself
     is_over_ = is_redundant_ = true;
     return nullptr;
   }
   if (depth == kMostSteps) {
-    is_complete_ = false;
+    left_ = Left::some;
     is_adrift_ = true;
     return next_adrift();
   }
@@ -229,8 +240,9 @@ bool Exploration::go_on_when_idle() {
     if (one.is_parked) one.parked_at = changes_ - 1;
   }
   if (waits_in_loop && ++forced_rounds_ > kForcedRounds) {
+    if (is_part_) break_off(Left::meets_others);  // perhaps another block ends the wait
     is_adrift_ = true;
-    is_complete_ = false;
+    if (left_ == Left::none) left_ = Left::some;
   }
   return waits_in_loop;
 }
@@ -267,6 +279,7 @@ void Exploration::become_ready(Fiber& fiber) {
 
 void Exploration::announce(Fiber& fiber, const Operation& operation) {
   settle_touch();
+  if (is_part_ && operation.is_global && operation.reduction == 0) break_off(Left::meets_others);
   fiber.is_in_step = false;
   fiber.next = operation;
   fiber.has_announced = true;

@@ -6,6 +6,9 @@
 // Between two synchronising operations a thread runs without a stop. This loses nothing, because the checker reports
 // accesses that nothing orders as races, whichever of them comes first. A thread that reads a flag in a loop waits until
 // somebody writes it.
+//
+// Blocks that synchronise through shared memory alone do not meet, so each is explored by itself. The memory is as before in
+// the end; the launch itself follows.
 #pragma once
 
 #include <chrono>
@@ -30,6 +33,7 @@ struct Operation {
   bool writes = false;
   unsigned reduction = 0;  // the kind of an update whose result nobody uses; those of one kind commute
   const void* code = nullptr;
+  bool is_global = false;  // a touch of global memory
 };
 
 // By a thread's slot: the steps of that thread that are ordered before something, as the number of the last one plus 1.
@@ -42,11 +46,24 @@ class Exploration {
   static constexpr unsigned kMostOrders = 1000;
   static constexpr std::chrono::seconds kMostTime{10};
   static constexpr unsigned kMostSteps = 20000;  // of one order
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Explores some blocks of a launch until a time; all of them unless it is a part.
+  Exploration(bool is_part, Time end) : is_part_(is_part), end_(end) {}
+
+  // Why orders are left; none if all have run.
+  enum class Left { none, some, meets_others, allocates };
+  Left left() const { return left_; }
+  unsigned orders() const { return orders_; }
+  // Takes back what orders have written.
+  void restore() const;
 
   // Begins an order of the launch, whose blocks have all begun.
   void begin_order(const std::vector<Block*>& blocks);
-  // Takes back what the order wrote, and prepares the next one. Returns false if there is none, or the bound is reached.
+  // Prepares the next order, with the memory of the first. Returns false if there is none, or the bound is reached.
   bool next_order();
+  // Ends the exploration where orders cannot be compared.
+  void break_off(Left why);
 
   // One of the launch's CUDA threads.
   struct Fiber {
@@ -88,10 +105,6 @@ class Exploration {
 
   // Notes what global memory holds before a write.
   void keep(const char* address, std::size_t bytes);
-
-  // What the exploration has come to, for the report.
-  unsigned orders() const { return orders_; }
-  bool is_complete() const { return is_complete_; }
 
  private:
   static constexpr unsigned kNoSlot = ~0u;
@@ -159,7 +172,8 @@ class Exploration {
   std::uint64_t changes_ = 0;
   unsigned forced_rounds_ = 0;
   unsigned last_ = 0;
-  bool is_over_ = false, is_redundant_ = false, is_adrift_ = false, is_complete_ = true;
+  bool is_over_ = false, is_redundant_ = false, is_adrift_ = false, is_part_;
+  Left left_ = Left::none;
   struct {
     Fiber* by = nullptr;
     std::uint64_t before = 0;
@@ -171,15 +185,13 @@ class Exploration {
   std::vector<Kept> kept_;
   std::unordered_set<const char*> is_kept_;
   unsigned orders_ = 0;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Time end_;
 };
 
 // Whether the wait for a phase of an mbarrier would end now, perhaps because copies happen that it waits for.
 bool can_pass_mbarrier(const Block& block, const void* word, std::uint64_t parity);
 
-// Whether a launch is small enough for an exploration.
-bool can_explore(const Launch& launch);
-// Reports how many orders of a launch have run without a fault, and whether these are all. With 0 the launch is too large.
-void report_orders(const Launch& launch, unsigned orders, bool is_complete);
+// Reports how many orders of a launch have run without a fault, and why not all.
+void report_orders(const Launch& launch, unsigned orders, Exploration::Left left);
 
 }  // namespace cuemu

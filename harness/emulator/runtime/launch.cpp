@@ -314,18 +314,12 @@ void run_launch(const Kernel& launched, int line, const Config& given, Entry ent
   launch.clusters = launch.blocks / blocks_of(config.cluster);
   launch.resident_limit = std::max(most_resident_blocks(config), blocks_of(config.cluster));
   launch.shared_limit = known.most_shared();
+  if (explores(here, launch)) this_worker().explore(launch);
   if (is_checking()) {
     begin_checked_launch(kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
     begin_heap_of_launch(launch.resident_limit);
   }
-  if (!explores(here, launch)) {
-    here.os_threads.run(launch);
-  } else if (can_explore(launch)) {
-    this_worker().explore(launch);
-  } else {
-    report_orders(launch, 0, false);
-    here.os_threads.run(launch);
-  }
+  if (sticky_error() == cudaSuccess) here.os_threads.run(launch);
   if (is_checking()) end_checked_launch();
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);

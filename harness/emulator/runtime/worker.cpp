@@ -87,35 +87,67 @@ void Worker::run_blocks(Launch& launch) {
 }
 
 void Worker::explore(Launch& launch) {
-  Exploration exploration;
-  launch.exploration = &exploration;
-  launch.order = Order::forward;
+  using Left = Exploration::Left;
+  const dim3& block = launch.config.block;
+  const bool may_meet = launch.blocks <= launch.resident_limit &&
+                        launch.blocks * block.x * block.y * block.z <= Exploration::kMostThreads;
+  const Exploration::Time end = std::chrono::steady_clock::now() + Exploration::kMostTime;
   const std::size_t told = faults_reported();
-  bool is_first = true;
+  const Order order = std::exchange(launch.order, Order::forward);
+  unsigned orders = 0;
+  // Orders of blocks that do not meet need no combinations.
+  Left left = launch.config.cooperative ? Left::meets_others : Left::none;
+  for (std::uint64_t place = 0; place < launch.clusters && left == Left::none && faults_reported() == told; ++place) {
+    Exploration exploration(launch.clusters > 1, end);
+    left = run_orders(launch, exploration, place, place + 1);
+    if (exploration.orders() > 1) orders = (orders > 1 ? orders : 0) + exploration.orders();
+    else if (orders == 0) orders = exploration.orders();
+    if (left == Left::none && place + 1 < launch.clusters && std::chrono::steady_clock::now() > end) left = Left::some;
+  }
+  if (left == Left::meets_others && may_meet) {
+    Exploration exploration(false, end);
+    left = run_orders(launch, exploration, 0, launch.clusters);
+    orders = exploration.orders();
+  }
+  launch.exploration = nullptr;
+  launch_ = nullptr;
+  launch.order = order;
+  launch.next_cluster = 0;
+  launch.abandoned = false;
+  if (faults_reported() == told) report_orders(launch, orders, left);
+}
+
+// Explores the clusters, or blocks, from one place of the launch's order to another.
+Exploration::Left Worker::run_orders(Launch& launch, Exploration& exploration, std::uint64_t first, std::uint64_t last) {
+  launch.exploration = &exploration;
+  const std::size_t told = faults_reported();
   do {
-    if (!std::exchange(is_first, false)) {
-      end_checked_launch(!exploration.is_over());
-      begin_checked_launch(launch.kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
-      begin_heap_of_launch(launch.resident_limit);
-      launch.next_cluster = 0;
-    }
+    begin_checked_launch(launch.kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
+    begin_heap_of_launch(launch.resident_limit);
+    launch.next_cluster = first;
     begin_launch(launch);
     std::vector<Block*> blocks;
-    while (Block* const block = fresh_.empty() ? start_block() : fresh_.front()) {
-      if (!fresh_.empty() && block == fresh_.front()) fresh_.pop_front();
+    while (!fresh_.empty() || launch.next_cluster < last) {
+      Block* block = nullptr;
+      if (fresh_.empty()) {
+        block = start_block();
+      } else {
+        block = fresh_.front();
+        fresh_.pop_front();
+      }
       blocks.push_back(block);
     }
     exploration.begin_order(blocks);
-    if (const Exploration::Fiber* const first = exploration.next()) {
-      enter(*first);
-      switch_context(scheduler_, first->thread->context);
+    if (const Exploration::Fiber* const fiber = exploration.next()) {
+      enter(*fiber);
+      switch_context(scheduler_, fiber->thread->context);
       current_ = nullptr;
     }
     end_order(blocks);
+    end_checked_launch(!exploration.is_over());
   } while (faults_reported() == told && exploration.next_order());
-  launch.exploration = nullptr;
-  launch_ = nullptr;
-  if (faults_reported() == told) report_orders(launch, exploration.orders(), exploration.is_complete());
+  exploration.restore();
+  return exploration.left();
 }
 
 // Reports what an order of an exploration shows at its end, and drops the threads of one that does not end.
@@ -379,6 +411,12 @@ void Worker::enter(const Exploration::Fiber& next) {
   cuemu_block_index = block_->index();
   if (next.thread->stack == nullptr) prepare(*next.thread);
   make_current(*next.thread);
+}
+
+void Worker::end_exploration(Exploration::Left why) {
+  if (exploration() == nullptr) return;
+  launch_->exploration->break_off(why);
+  go_on();
 }
 
 void Worker::decide(const Operation& next) {

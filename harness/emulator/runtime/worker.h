@@ -20,8 +20,10 @@ class Worker {
   // Runs the launch's blocks until none is left or the launch is abandoned.
   void run_blocks(Launch& launch);
   // Runs the launch in all orders of its synchronising operations, up to a bound, and reports how many there were. Ends
-  // with the first order that has a fault.
+  // with the first order that has a fault. Memory is as before in the end.
   void explore(Launch& launch);
+  // Gives up the exploration in which the running thread is, if there is one. The thread never continues.
+  void end_exploration(Exploration::Left why);
   // In an exploration, lets other threads go first. Returns when it is the turn of what the thread does next.
   void decide(const Operation& next);
   // The kind of the thread's next atomic operation if nobody uses its result, else 0 (cuemu/atomics.h).
@@ -96,6 +98,7 @@ class Worker {
   void suspend();
   void go_on();
   void enter(const Exploration::Fiber& next);
+  Exploration::Left run_orders(Launch& launch, Exploration& exploration, std::uint64_t first, std::uint64_t last);
   void end_order(const std::vector<Block*>& blocks);
   void refuse_in_loop() const;
   void leave_block();
