@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,6 +18,37 @@ from harness.judge.reference.equivalence import MAX_FACTOR
 
 #: How far past the edge an element moves, as a part of its distance.
 OVERSHOOT = 2.0**-20
+#: Elements of more than this multiple of a small one's magnitude are judged apart (``usual_limit``).
+UNUSUAL = 1e3
+#: About as many elements show what is usual.
+GLANCED = 1 << 12
+
+
+class Reach(NamedTuple):
+    """How far rounding may move elements.
+
+    Attributes:
+        usual: Bound for elements of usual magnitude.
+        every: Bound for all others.
+        limit: The largest usual magnitude.
+    """
+
+    usual: float
+    every: float
+    limit: float
+
+    def near(self, edge: Edge) -> torch.Tensor:
+        """Mark elements of ``edge.moved`` within the bound of where a comparison turns.
+
+        Those exactly there do not count: rounding never moves them.
+        """
+        distance = edge.distance()
+        bound = (
+            self.every
+            if self.limit == math.inf
+            else torch.where(edge.moved.abs() <= self.limit, self.usual, self.every)
+        )
+        return (distance > 0) & (distance <= bound)
 
 
 class Bounds:
@@ -29,37 +60,65 @@ class Bounds:
 
     def __init__(self, floor: float):
         self._floor = floor
-        self._known: list[tuple[str, list[float]]] = []
+        self._known: list[tuple[str, list[Reach]]] = []
 
     def learn(self, name: str, edges: Sequence[Edge], eager: Sequence[Sequence[torch.Tensor]]) -> None:
         """Learn the bounds of the next operator from eager's operands (empty if eager ran another)."""
-        of_tensor: dict[int, float] = {}
+        of_tensor: dict[int, Reach] = {}
         for position, edge in enumerate(edges):
             for number, exact in enumerate(edge.compared):
                 if id(exact) not in of_tensor:
-                    of_tensor[id(exact)] = self._bound(exact, eager[position][number] if eager else None)
-        self._known.append((name, [sum(of_tensor[id(exact)] for exact in edge.compared) for edge in edges]))
+                    of_tensor[id(exact)] = self._reach(exact, eager[position][number] if eager else None)
+        self._known.append((name, [_added(edge, [of_tensor[id(exact)] for exact in edge.compared]) for edge in edges]))
 
-    def of(self, place: int, name: str, edges: Sequence[Edge]) -> list[float]:
+    def of(self, place: int, name: str, edges: Sequence[Edge]) -> list[Reach]:
         """Return the bounds of an operator's edges; from the floor alone if unknown here."""
         if place < len(self._known):
             before, values = self._known[place]
             if before == name and len(values) == len(edges):
                 return values
-        return [sum(self._bound(exact, None) for exact in edge.compared) for edge in edges]
+        return [_added(edge, [self._reach(exact, None) for exact in edge.compared]) for edge in edges]
 
-    def _bound(self, exact: torch.Tensor, eager: torch.Tensor | None) -> float:
+    def _reach(self, exact: torch.Tensor, eager: torch.Tensor | None) -> Reach:
         if not exact.is_floating_point() or not exact.numel():
-            return 0.0
+            return Reach(0.0, 0.0, math.inf)
         finite = exact.isfinite()
         values = torch.where(finite, exact, 0.0)
-        floor = self._floor * float(torch.linalg.vector_norm(values)) / math.sqrt(exact.numel())
-        if eager is None:
+        error = None if eager is None else torch.where(finite & eager.isfinite(), eager.to(exact.dtype) - values, 0.0)
+        every, limit = self._bound(values, error), usual_limit(values)
+        is_usual = values.abs() <= limit
+        if bool(is_usual.all()):
+            return Reach(every, every, math.inf)
+        usual = self._bound(values[is_usual], None if error is None else error[is_usual])
+        return Reach(usual, every, limit)
+
+    def _bound(self, values: torch.Tensor, error: torch.Tensor | None) -> float:
+        floor = self._floor * float(torch.linalg.vector_norm(values)) / math.sqrt(values.numel())
+        if error is None:
             return floor
-        error = torch.where(finite & eager.isfinite(), eager.to(exact.dtype) - values, 0.0)
         largest = float(torch.linalg.vector_norm(error, ord=math.inf))
         # Eager has these bits exactly, so no computation rounded them.
         return max(MAX_FACTOR * largest, floor) if largest else 0.0
+
+
+def usual_limit(values: torch.Tensor) -> float:
+    """Return the magnitude beyond which elements say nothing of the rounding of others, such as a mask's -1e9.
+
+    Args:
+        values: Finite numbers, at least one.
+
+    Returns:
+        ``UNUSUAL`` times the magnitude below which one element of a hundred lies, zeros aside.
+    """
+    some = values.reshape(-1)[:: values.numel() // GLANCED + 1].abs()
+    some = some[some > 0]
+    return UNUSUAL * float(some.kthvalue(1 + some.numel() // 100).values) if some.numel() else math.inf
+
+
+def _added(edge: Edge, reaches: Sequence[Reach]) -> Reach:
+    limits = [reach.limit for tensor, reach in zip(edge.compared, reaches, strict=True) if tensor is edge.moved]
+    usual, every = (sum(values) for values in zip(*((one.usual, one.every) for one in reaches), strict=True))
+    return Reach(usual, every, limits[0]) if limits else Reach(every, every, math.inf)
 
 
 class Watcher:
@@ -156,9 +215,9 @@ class Counter(Watcher):
         if self._eager is not None:
             self._bounds.learn(name, edges, self._eager.at(place, name, edges))
         for edge, bound in zip(edges, self._bounds.of(place, name, edges), strict=True):
-            if bound == 0:
+            if bound.every == 0:
                 continue
-            near = _near(edge.distance(), bound)
+            near = bound.near(edge)
             rows = _by_sample(near, self._samples)
             if rows is None:
                 self._others.append(near.sum())
@@ -212,10 +271,10 @@ class Mover(Watcher):
         """Move the operator's near elements."""
         for number, (edge, bound) in enumerate(zip(edges, self._bounds.of(place, name, edges), strict=True)):
             x = edge.moved
-            if bound == 0 or (x.is_leaf and x.requires_grad):
+            if bound.every == 0 or (x.is_leaf and x.requires_grad):
                 continue
             distance = edge.distance()
-            near = _near(distance, bound)
+            near = bound.near(edge)
             for before, mask in self._moved:
                 if _same_memory(before, x):
                     near &= ~mask
@@ -235,11 +294,6 @@ class Mover(Watcher):
         signs = torch.randint(0, 2, near.shape, generator=generator, device=near.device, dtype=torch.int8) * 2 - 1
         columns = near.flatten().cumsum(0).view(near.shape) % len(self._row)
         return signs * torch.tensor(self._row, dtype=torch.int8, device=near.device)[columns]
-
-
-def _near(distance: torch.Tensor, bound: float) -> torch.Tensor:
-    """Mark elements within the bound, except those exactly on the edge, which rounding never moves."""
-    return (distance > 0) & (distance <= bound)
 
 
 def _by_sample(near: torch.Tensor, samples: int) -> torch.Tensor | None:
