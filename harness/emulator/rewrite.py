@@ -165,22 +165,43 @@ def _rewrite_new(code: Code) -> None:
 
 def _rewrite_reductions(code: Code) -> None:
     """Notes atomic operations whose result nobody uses: those of one kind commute (``check --exhaustive``)."""
-    for position in range(1, len(code)):
-        kind = REDUCTIONS.get(code.text(position).removesuffix("_system"))
+    opened: list[int] = []
+    macros = _macros(code.tokens).keys()
+    for position in range(len(code)):
+        text = code.text(position)
+        if text in ("(", "[", "{"):
+            opened.append(position)
+        elif text in (")", "]", "}") and opened:
+            opened.pop()
+        kind = REDUCTIONS.get(text.removesuffix("_system"))
         closing = code.close_of(position + 1) if kind and code.text(position + 1) == "(" else None
-        if closing is None or code.text(closing + 1) != ";" or not _begins_statement(code, position):
+        if closing is None or code.text(closing + 1) != ";" or not _begins_statement(code, position, opened):
             continue
-        # An argument that calls a function may have an atomic operation of its own.
-        if not any(code.text(index) == "(" and code.is_name(index - 1) for index in range(position + 2, closing)):
-            code.token(position).written = f"::cuemu::discards({kind}), {code.text(position)}"
+        # An argument that calls a function may have an atomic operation of its own, and so may a macro.
+        calls = any(code.text(index) == "(" and code.is_name(index - 1) for index in range(position + 2, closing))
+        if not calls and not names_in(code.span(position + 2, closing)) & macros and not _is_redefined(code, text):
+            code.token(position).written = f"::cuemu::discards({kind}), {text}"
 
 
-def _begins_statement(code: Code, position: int) -> bool:
+def _begins_statement(code: Code, position: int, opened: list[int]) -> bool:
+    # Not in the head of a loop, nor as the value of a block in parentheses.
+    if opened and (code.text(opened[-1]) != "{" or code.text(opened[-1] - 1) == "("):
+        return False
     before = code.text(position - 1)
     if before != ")":
         return before in (";", "{", "}", "else")
     opening = code.open_of(position - 1)
     return opening is not None and code.text(opening - 1) in ("if", "for", "while")
+
+
+def _is_redefined(code: Code, name: str) -> bool:
+    """Tells whether a text defines a function of its own with the name of an atomic one."""
+    return any(
+        code.text(position) == name
+        and (code.is_name(position - 1) or code.text(position - 1) in ("*", "&", ">"))
+        and code.text(position - 1) not in ("return", "else", "do")
+        for position in range(1, len(code))
+    )
 
 
 def _rewrite_variables(code: Code) -> None:

@@ -59,6 +59,7 @@ __all__ = [
 
 _LOOPS = frozenset({"for", "while", "do", "goto"})
 _REGISTERS = frozenset({"STABLE_TORCH_LIBRARY", "STABLE_TORCH_LIBRARY_IMPL"})
+_WRAPPED = ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm", "memcpy", "memmove", "memset")
 _OUT_OF_SPACE = "No space left on device"
 #: The most parts of the runtime that compile side by side.
 MOST_PARTS = 8
@@ -485,8 +486,8 @@ class _Build:
             ["-fopenmp"] if "-fopenmp" in flags or "-fopenmp" in cuda_flags(self._sources.extra_cuda_cflags) else []
         )
         # A second build of one name in the same process must not bind to the first one's symbols.
-        if self._mode == "check":  # the runtime follows a kernel's heap
-            command += [f"-Wl,--wrap={name}" for name in ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")]
+        if self._mode == "check":  # the runtime follows a kernel's heap, and what it copies and fills
+            command += [f"-Wl,--wrap={name}" for name in _WRAPPED]
         command += ["-Wl,-Bsymbolic", *map(str, objects), "-o", str(built), f"-L{self._torch.libraries}"]
         # The process that loads it has loaded the runtime for all to see, and so torch's libraries,
         # which take the linker longer to read than all else.

@@ -406,3 +406,29 @@ def test_a_template_with_a_default_is_a_function() -> None:
 def test_only_a_kernel_that_certainly_waits_for_nothing_becomes_a_loop(call: str, is_plain: bool) -> None:
     source = f"__global__ void k(float* x) {{ int i = threadIdx.x; __builtin_assume(i < 64); x[i] = 1, {call}; }}\n"
     assert ("CUEMU_EACH_THREAD_BEGIN" in rewrite_cuda(source)) == is_plain
+
+
+@pytest.mark.parametrize(
+    ("body", "is_marked"),
+    [
+        ("atomicAdd(&x[i], 1);", True),
+        ("if (i < n) atomicMax(x, i);", True),
+        ("for (int j = 0; j < n; ++j) atomicAdd_system(x + j, 1);", True),
+        ("int old = atomicAdd(x, 1);", False),
+        ("int old = (int)atomicAdd(x, 1);", False),
+        ("for (; atomicOr(x, 0);) {}", False),
+        ("int old = ({ atomicAdd(x, 1); });", False),
+        ("atomicAdd(&x[atomicAdd(x, 1)], 1);", False),
+        ("atomicAdd(&x[NEXT], 1);", False),
+        ("return atomicAdd(x, 1);", False),
+        ("atomicCAS(x, 0, 1);", False),
+    ],
+)
+def test_atomic_operations_without_a_use_of_their_results_are_marked(body: str, is_marked: bool) -> None:
+    source = "#define NEXT atomicAdd(x, 1)\n__global__ void k(int* x, int n, int i) { " + body + " }"
+    assert ("discards" in rewrite_cuda(source)) == is_marked
+
+
+def test_a_function_of_the_same_name_is_the_author_s() -> None:
+    source = "__device__ int atomicAdd(Work* w, int i);\n__global__ void k(Work* w) { atomicAdd(w, 1); }"
+    assert "discards" not in rewrite_cuda(source)

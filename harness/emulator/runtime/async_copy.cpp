@@ -161,6 +161,8 @@ WideAccess::WideAccess(bool is_wide) : is_wide_(is_wide) {
   while (is_wide_ && wide_access.test_and_set(std::memory_order_acquire)) yield();
 }
 
+void end_wide_accesses() { wide_access.clear(std::memory_order_release); }
+
 WideAccess::~WideAccess() {
   if (is_wide_) wide_access.clear(std::memory_order_release);
 }

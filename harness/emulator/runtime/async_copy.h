@@ -13,6 +13,9 @@ namespace cuemu {
 
 class Block;
 
+// Ends the accesses of more than 8 bytes of threads that never go on.
+void end_wide_accesses();
+
 class AsyncCopies {
  public:
   // Forgets the copies of the block before.

@@ -162,7 +162,7 @@ void Block::meet_in_exploration(unsigned first, unsigned lanes) {
   for (unsigned i = first; i < std::min(first + kLanes, size_); ++i) {
     if (lanes >> (i - first) & 1) met.push_back(&launch_->exploration->fiber(*this, threads_[i]));
   }
-  launch_->exploration->meet(met);
+  launch_->exploration->meet(met, false);
 }
 
 void Block::meet_in_exploration() {
@@ -170,7 +170,7 @@ void Block::meet_in_exploration() {
   for (const Thread& thread : threads_) {
     if (thread.state == State::at_barrier || thread.state == State::ended) met.push_back(&launch_->exploration->fiber(*this, thread));
   }
-  launch_->exploration->meet(met);
+  launch_->exploration->meet(met, true);
 }
 
 void Block::leave_barrier(Thread& thread) {

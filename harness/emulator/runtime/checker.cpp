@@ -18,7 +18,9 @@ Checker* const the_checker = new Checker;
 
 bool is_new(char kind, const void* code, const void* other) {
   Checker& all = checker();
-  return all.told.insert({all.kernel, code, other, kind}).second;
+  const bool is_first = all.told.insert({all.kernel, code, other, kind}).second;
+  if (!is_first && std::strchr("umd", kind) == nullptr) ++all.repeats;  // those may be no faults
+  return is_first;
 }
 
 bool is_new(char kind, const void* code, int line) {
@@ -138,6 +140,8 @@ void end_checked_launch(bool is_whole) {
   all.settled.clear();
 }
 
+std::size_t faults_seen() { return faults_reported() + checker().repeats; }
+
 void check_grid_barrier() { checker().shadow.pass_grid_barrier(); }
 
 bool has_reported_bounds() { return checker().bounds_told; }
@@ -220,7 +224,7 @@ void check_access(Touch touch) {
   }
   // This comes first because it may let other threads run. The access follows whatever they do.
   if (const Exploration* const exploration = worker.exploration()) {
-    const unsigned bytes = static_cast<unsigned>(std::min<std::size_t>(touch.bytes, 8));
+    const unsigned bytes = static_cast<unsigned>(touch.bytes);
     if (!touch.belongs_to_it && !exploration->is_barrier(touch.address)) {
       const bool writes = touch.writes || touch.begins_update;
       worker.decide({Operation::Kind::touch, touch.address, 0, bytes, writes, touch.reduction, touch.code, !is_shared});

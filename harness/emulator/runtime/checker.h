@@ -89,6 +89,8 @@ void check_product_fence(const WarpgroupProduct& product);
 void end_checked_block(Block& block);
 // Doubts of a launch that was broken off come to nothing.
 void end_checked_launch(bool is_whole = true);
+// The number of faults so far, also of those that were reported before.
+std::size_t faults_seen();
 // Orders everything before the grid's barrier before everything after it, in all blocks.
 void check_grid_barrier();
 // Reports that a thread has read from a lane that does not take part.

@@ -72,6 +72,7 @@ struct Checker {
   RepeatedStore repeated{};
   const Thread* running = nullptr;  // the thread of the last access, and how many it has made since another one's
   std::uint32_t stretch = 0;
+  std::uint64_t repeats = 0;  // of faults that are known
   bool bounds_told = false;
   bool is_clock_full = false;
   const char* indices = nullptr;  // the place of threadIdx, blockIdx, blockDim and gridDim

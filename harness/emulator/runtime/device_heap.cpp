@@ -116,6 +116,7 @@ void note_heap_allocation(const void* data, std::size_t bytes) {
 
 void note_heap_free(const void* data) {
   Heap& all = heap();
+  if (data != nullptr && in_kernel()) this_worker().end_exploration(Exploration::Left::allocates);
   if (data == nullptr || !all.is_used.load(std::memory_order_relaxed)) return;
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.pieces.find(data);

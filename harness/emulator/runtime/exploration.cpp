@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "checker.h"
 #include "report.h"
@@ -18,10 +19,22 @@ std::uint32_t at(const StepClock& clock, unsigned slot) { return slot < clock.si
 
 bool holds(const std::vector<unsigned>& all, unsigned one) { return std::find(all.begin(), all.end(), one) != all.end(); }
 
-std::uint64_t value_of(const Operation& touch) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, touch.place, touch.bytes);
-  return value;
+constexpr std::uintptr_t kWord = sizeof(std::uint32_t);
+
+const char* first_word(const void* place) {
+  const char* const byte = static_cast<const char*>(place);
+  return byte - reinterpret_cast<std::uintptr_t>(byte) % kWord;
+}
+
+std::vector<const void*> words_of(const Operation& touch) {
+  std::vector<const void*> words;
+  for (const char* word = first_word(touch.place); word < static_cast<const char*>(touch.place) + touch.bytes; word += kWord) words.push_back(word);
+  return words;
+}
+
+std::vector<char> values_of(const Operation& touch) {
+  const char* const bytes = static_cast<const char*>(touch.place);
+  return {bytes, bytes + touch.bytes};
 }
 
 }  // namespace
@@ -64,7 +77,7 @@ void Exploration::begin_order(const std::vector<Block*>& blocks) {
     block->first_fiber = static_cast<unsigned>(fibers_.size());
     fibers_.resize(fibers_.size() + block->size());
     while (Thread* const thread = block->start_next()) {
-      fibers_[block->first_fiber + thread->linear] = {block, thread, kNoSlot, false, false, false, {}, 0, {}, nullptr, nullptr, 0};
+      fibers_[block->first_fiber + thread->linear] = {block, thread, kNoSlot, false, false, false, {}, 0, {}, nullptr, nullptr, {}};
     }
   }
   for (Fiber& one : fibers_) runnable_.push_back(&one);
@@ -102,9 +115,7 @@ void Exploration::break_off(Left why) {
 }
 
 void Exploration::keep(const char* address, std::size_t bytes) {
-  constexpr std::uintptr_t kWord = sizeof(std::uint32_t);
-  const char* const end = address + bytes;
-  for (const char* word = address - reinterpret_cast<std::uintptr_t>(address) % kWord; word < end; word += kWord) {
+  for (const char* word = first_word(address); word < address + bytes; word += kWord) {
     if (!is_kept_.insert(word).second) continue;
     Kept kept{const_cast<char*>(word), 0};
     std::memcpy(&kept.word, word, sizeof kept.word);
@@ -134,6 +145,7 @@ Exploration::Fiber* Exploration::next() {
 Exploration::Fiber* Exploration::choose() {
   const std::size_t depth = trace_.size();
   if (depth < steps_.size()) {
+    if (std::exchange(hurried_at_, depth) != depth) hurried_ = 0;
     Fiber& chosen = fibers_[steps_[depth].fiber];
     if (chosen.has_announced && is_enabled(chosen)) {
       grant(chosen);
@@ -141,6 +153,12 @@ Exploration::Fiber* Exploration::choose() {
     }
     if (Fiber* const hurried = hurry(chosen)) return hurried;
     left_ = Left::some;  // the kernel does not repeat itself
+    is_over_ = is_redundant_ = true;
+    return nullptr;
+  }
+  constexpr std::size_t kStepsBetweenClocks = 256;
+  if (depth % kStepsBetweenClocks == kStepsBetweenClocks - 1 && std::chrono::steady_clock::now() > end_) {
+    left_ = Left::some;
     is_over_ = is_redundant_ = true;
     return nullptr;
   }
@@ -181,7 +199,7 @@ Exploration::Fiber* Exploration::choose() {
 // Lets a thread go on that waits in a loop, although nothing has changed. Returns the thread if it has something to do first.
 Exploration::Fiber* Exploration::hurry(Fiber& fiber) {
   if (fiber.thread->state != State::ready) return nullptr;
-  if (fiber.is_parked) {
+  if (fiber.is_parked && ++hurried_ < kForcedRounds) {
     parked_.erase(std::find(parked_.begin(), parked_.end(), &fiber));
     fiber.is_parked = false;
     return &fiber;
@@ -205,14 +223,18 @@ void Exploration::grant(Fiber& fiber) {
   trace_.push_back({last_, fiber.known});
   trace_.back().clock[fiber.slot] = static_cast<std::uint32_t>(trace_.size());
   effects_.clear();
-  if (fiber.next.kind == Operation::Kind::touch) touching_ = {&fiber, value_of(fiber.next)};
+  if (fiber.next.kind == Operation::Kind::touch) touching_ = {&fiber, values_of(fiber.next)};
 }
 
 bool Exploration::is_enabled(const Fiber& fiber) {
   const Operation& next = fiber.next;
   if (next.kind == Operation::Kind::wait) return can_pass_mbarrier(*fiber.block, next.place, next.parity);
   if (next.kind != Operation::Kind::touch || next.place != fiber.idle_place || next.code != fiber.idle_code) return true;
-  return places_[next.place].version != fiber.idle_version;
+  const std::vector<const void*> words = words_of(next);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (places_[words[i]].changes.size() != fiber.idle_versions[i]) return true;
+  }
+  return false;
 }
 
 bool Exploration::wake_parked() {
@@ -232,14 +254,18 @@ bool Exploration::go_on_when_idle() {
     if (block->answer_active_lanes()) return true;
   }
   if (complete_grid_barrier()) return true;
+  constexpr std::chrono::milliseconds kPatience{200};
+  const Time now = std::chrono::steady_clock::now();
+  if (forced_rounds_ == 0) idle_since_ = now;
+  else if (now - idle_since_ > kPatience) forced_rounds_ = std::max(forced_rounds_, kPatientRounds);
   bool waits_in_loop = false;
   for (Fiber& one : fibers_) {
     if (one.thread->state != State::ready) continue;
     waits_in_loop = true;
-    one.idle_place = nullptr;
     if (one.is_parked) one.parked_at = changes_ - 1;
+    else if (forced_rounds_ >= kPatientRounds || parked_.empty()) one.idle_place = nullptr;
   }
-  if (waits_in_loop && ++forced_rounds_ > kForcedRounds) {
+  if (waits_in_loop && ++forced_rounds_ > kPatientRounds + (is_part_ ? 0 : kForcedRounds)) {
     if (is_part_) break_off(Left::meets_others);  // perhaps another block ends the wait
     is_adrift_ = true;
     if (left_ == Left::none) left_ = Left::some;
@@ -268,7 +294,7 @@ bool Exploration::complete_grid_barrier() {
   for (Block* const block : blocks_) block->complete_barrier();
   std::vector<Fiber*> all;
   for (Fiber& one : fibers_) all.push_back(&one);
-  meet(all);
+  meet(all, true);
   check_grid_barrier();
   return true;
 }
@@ -302,7 +328,12 @@ bool Exploration::is_barrier(const void* place) const {
 // ---- What operations do ------------------------------------------------------------------------------------------------
 
 bool Exploration::is_dependent(const Operation& next, const Effect& effect) const {
-  if (next.place != effect.place) return false;
+  if (next.kind == Operation::Kind::touch) {
+    const char *const word = static_cast<const char*>(effect.place), *const bytes = static_cast<const char*>(next.place);
+    if (word < first_word(bytes) || word >= bytes + next.bytes) return false;
+  } else if (next.place != effect.place) {
+    return false;
+  }
   switch (effect.kind) {
     case Effect::Kind::begin:
     case Effect::Kind::flip:
@@ -341,10 +372,11 @@ void Exploration::flip(Place& place) {
 
 void Exploration::began(Fiber& self, const void* address) {
   if (is_adrift_ || trace_.empty()) return;
+  Races races(self);
   Place& place = places_[address];
   if (place.is_barrier) {
-    race(self, place.last_flip);
-    for (const unsigned step : place.passed) race(self, static_cast<int>(step));
+    races.with(place.last_flip);
+    races.with(place.passed);
     join(self.known, place.past);
     join(self.known, place.now);
     join(self.known, place.passes);
@@ -354,6 +386,7 @@ void Exploration::began(Fiber& self, const void* address) {
   place.now = self.known;
   flip(place);
   place.flip_before = -1;
+  reverse(races);
 }
 
 // The arrivals of a phase commute. One of another phase does not, nor does the last one, which ends the phase, with the
@@ -365,11 +398,12 @@ void Exploration::arrived(Fiber& self, const void* address, bool flips, std::int
   Place& place = places_[address];
   place.is_barrier = true;
   if (bytes < 0) join(self.known, place.now);
-  else race(self, place.last_flip);
+  Races races(self);
+  if (bytes >= 0) races.with(place.last_flip);
   if (flips) {
-    for (const unsigned step : place.passed) race(self, static_cast<int>(step));
+    races.with(place.passed);
     for (const unsigned step : place.expected) {
-      if (!holds(place.arrived, trace_[step].fiber)) race(self, static_cast<int>(step));
+      if (!holds(place.arrived, trace_[step].fiber)) races.with(static_cast<int>(step));
     }
   }
   join(self.known, place.past);
@@ -379,68 +413,81 @@ void Exploration::arrived(Fiber& self, const void* address, bool flips, std::int
   if (arrivals != 0) place.arrived.push_back(number_of(self));
   else if (bytes > 0) place.expected.push_back(static_cast<unsigned>(trace_.size()) - 1);
   if (flips) flip(place);
+  reverse(races);
 }
 
 // A wait could not pass in the phase before, but perhaps in the one before that, which has the same parity.
 void Exploration::passed(Fiber& self, const void* address) {
   if (is_adrift_ || trace_.empty()) return;
+  Races races(self);
   Place& place = places_[address];
-  race(self, place.flip_before);
+  races.with(place.flip_before);
   join(self.known, place.past);
   note(self, Effect::Kind::pass, address);
   join(place.passes, self.known);
   place.passed.push_back(static_cast<unsigned>(trace_.size()) - 1);
+  reverse(races);
 }
 
-// A touch that changes nothing commutes with reads, whatever the instruction. Reductions commute with their like.
+// A touch that changes nothing commutes with reads, whatever the instruction. Reductions commute with their like. What is
+// touched is words of four bytes, since accesses of other sizes may share some.
 void Exploration::settle_touch() {
   if (touching_.by == nullptr) return;
   Fiber& self = *touching_.by;
   const Operation& touch = self.next;
   touching_.by = nullptr;
-  Place& place = places_[touch.place];
-  const bool reads = touch.reduction == 0 && value_of(touch) == touching_.before;
+  const std::vector<const void*> words = words_of(touch);
   // In a loop, it could not come before the change for which it waited.
-  const bool has_waited = touch.place == self.idle_place && touch.code == self.idle_code;
-  if (has_waited) join(self.known, place.changed);
-  race(self, place.last_write);
-  for (const Place::Reduction& one : place.reductions) {
-    if (one.kind != touch.reduction) race(self, static_cast<int>(one.step));
+  if (touch.place == self.idle_place && touch.code == self.idle_code) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const Place& place = places_[words[i]];
+      if (place.changes.size() > self.idle_versions[i]) join(self.known, trace_[place.changes[self.idle_versions[i]]].clock);
+    }
   }
-  for (const unsigned step : place.reads) {
-    if (!reads) race(self, static_cast<int>(step));
-  }
-  for (const Place::Reduction& one : place.reductions) {
-    if (one.kind != touch.reduction) join(self.known, trace_[one.step].clock);
-  }
-  join(self.known, place.written);
+  Races races(self);
   const unsigned step = static_cast<unsigned>(trace_.size()) - 1;
+  const bool reads = touch.reduction == 0 && values_of(touch) == touching_.before;
+  for (const void* word : words) {
+    const Place& place = places_[word];
+    races.with(place.last_write);
+    for (const Place::Reduction& one : place.reductions) {
+      if (one.kind != touch.reduction) races.with(static_cast<int>(one.step));
+    }
+    if (!reads) races.with(place.reads);
+  }
+  for (const void* word : words) {
+    const Place& place = places_[word];
+    for (const Place::Reduction& one : place.reductions) {
+      if (one.kind != touch.reduction) join(self.known, trace_[one.step].clock);
+    }
+    join(self.known, place.written);
+    if (!reads) join(self.known, place.read);
+  }
   self.idle_place = nullptr;
-  if (touch.reduction != 0) {
-    join(self.known, place.read);
-    note(self, Effect::Kind::reduce, touch.place, touch.reduction);
-    join(place.changed, self.known);
-    place.reductions.push_back({step, touch.reduction});
-    ++place.version;
-    return;
+  self.idle_versions.clear();
+  for (const void* word : words) {
+    Place& place = places_[word];
+    note(self, touch.reduction != 0 ? Effect::Kind::reduce : reads ? Effect::Kind::read : Effect::Kind::write, word, touch.reduction);
+    if (reads) {
+      join(place.read, self.known);
+      place.reads.push_back(step);
+      self.idle_place = touch.place;
+      self.idle_code = touch.code;
+      self.idle_versions.push_back(place.changes.size());
+      continue;
+    }
+    place.changes.push_back(step);
+    if (touch.reduction != 0) {
+      place.reductions.push_back({step, touch.reduction});
+      continue;
+    }
+    place.written = self.known;
+    place.read.clear();
+    place.reads.clear();
+    place.reductions.clear();
+    place.last_write = static_cast<int>(step);
   }
-  if (reads) {
-    note(self, Effect::Kind::read, touch.place);
-    join(place.read, self.known);
-    place.reads.push_back(step);
-    self.idle_place = touch.place;
-    self.idle_code = touch.code;
-    self.idle_version = place.version;
-    return;
-  }
-  join(self.known, place.read);
-  note(self, Effect::Kind::write, touch.place);
-  place.written = place.changed = self.known;
-  place.read.clear();
-  place.reads.clear();
-  place.reductions.clear();
-  place.last_write = static_cast<int>(step);
-  ++place.version;
+  reverse(races);
 }
 
 void Exploration::acquire(Fiber& fiber, const void* place) {
@@ -453,8 +500,11 @@ void Exploration::publish(Fiber& fiber, const void* place) {
   join(places_[place].past, fiber.known);
 }
 
-void Exploration::meet(const std::vector<Fiber*>& threads) {
+void Exploration::meet(const std::vector<Fiber*>& threads, bool is_barrier) {
   settle_touch();
+  for (Fiber* const one : threads) {
+    if (is_barrier) one->idle_place = nullptr;  // it is in no loop that waits
+  }
   StepClock all;
   for (const Fiber* one : threads) join(all, one->known);
   if (all.empty()) return;
@@ -463,12 +513,18 @@ void Exploration::meet(const std::vector<Fiber*>& threads) {
 
 // ---- Which orders are left ---------------------------------------------------------------------------------------------
 
-// Asks for an order in which the running step comes before an earlier one, if nothing else orders the two.
-void Exploration::race(const Fiber& self, int step) {
-  if (step < 0 || is_adrift_) return;
-  const unsigned other = trace_[static_cast<unsigned>(step)].fiber;
-  if (other == number_of(self) || at(self.known, fibers_[other].slot) > static_cast<unsigned>(step)) return;
-  want(self, static_cast<unsigned>(step));
+// Asks for orders in which the running step comes before earlier ones, where nothing else orders the two.
+void Exploration::reverse(const Races& races) {
+  if (is_adrift_) return;
+  for (const unsigned step : races.steps) {
+    const unsigned other = trace_[step].fiber;
+    if (other == number_of(races.self) || at(races.before, fibers_[other].slot) > step) continue;
+    if (std::chrono::steady_clock::now() > end_) {
+      left_ = Left::some;
+      return;
+    }
+    want(races.self, step);
+  }
 }
 
 // What follows a step and does not depend on it can come before, and then the running step. One of the threads that can
@@ -479,7 +535,7 @@ void Exploration::want(const Fiber& self, unsigned step) {
   std::vector<unsigned> begun, initials;
   for (std::size_t i = step + 1; i < trace_.size(); ++i) {
     const bool is_last = i + 1 == trace_.size();
-    const StepClock& clock = is_last ? self.known : trace_[i].clock;
+    const StepClock& clock = trace_[i].clock;
     if (!is_last && at(clock, slot) > step) continue;
     const unsigned number = trace_[i].fiber, own = fibers_[number].slot;
     bool is_initial = first[own] == 0;

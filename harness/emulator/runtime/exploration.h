@@ -29,7 +29,7 @@ struct Operation {
   Kind kind;
   const void* place;         // the barrier, or the bytes
   std::uint64_t parity = 0;  // that a wait is for
-  unsigned bytes = 0;        // of a touch, at most 8
+  unsigned bytes = 0;        // of a touch
   bool writes = false;
   unsigned reduction = 0;  // the kind of an update whose result nobody uses; those of one kind commute
   const void* code = nullptr;
@@ -77,7 +77,7 @@ class Exploration {
     // The touch that it made last, if that changed nothing: the same one again waits for a change.
     const void* idle_place;
     const void* idle_code;
-    std::uint64_t idle_version;
+    std::vector<std::size_t> idle_versions;  // by word, the changes until then
   };
   Fiber& fiber(const Block& block, const Thread& thread) { return fibers_[block.first_fiber + thread.linear]; }
 
@@ -100,15 +100,16 @@ class Exploration {
   void acquire(Fiber& fiber, const void* place);
   // What a thread has done so far comes before whoever acquires a place.
   void publish(Fiber& fiber, const void* place);
-  // Threads have met: all of them are behind what each has done.
-  void meet(const std::vector<Fiber*>& threads);
+  // Threads have met, perhaps in a barrier of the block or the grid: all of them are behind what each has done.
+  void meet(const std::vector<Fiber*>& threads, bool is_barrier);
 
   // Notes what global memory holds before a write.
   void keep(const char* address, std::size_t bytes);
 
  private:
   static constexpr unsigned kNoSlot = ~0u;
-  static constexpr unsigned kForcedRounds = 8;  // in which waiting loops go on although nothing has changed
+  // Rounds without a change in which sleepers go on, and then also those who would repeat in vain what they did.
+  static constexpr unsigned kPatientRounds = 1000, kForcedRounds = 64;
 
   struct Step {
     unsigned fiber;
@@ -140,8 +141,20 @@ class Exploration {
       unsigned step, kind;
     };
     std::vector<Reduction> reductions;  // since then
-    StepClock written, read, changed;  // changed: by a write or a reduction
-    std::uint64_t version = 0;
+    std::vector<unsigned> changes;      // all steps that have changed it
+    StepClock written, read;
+  };
+
+  // Steps with which the running one does not commute, and what its thread knew before that.
+  struct Races {
+    explicit Races(const Fiber& self) : self(self), before(self.known) {}
+    void with(int step) {
+      if (step >= 0) steps.push_back(static_cast<unsigned>(step));
+    }
+    void with(const std::vector<unsigned>& more) { steps.insert(steps.end(), more.begin(), more.end()); }
+    const Fiber& self;
+    StepClock before;
+    std::vector<unsigned> steps;
   };
 
   Fiber* choose();
@@ -156,7 +169,7 @@ class Exploration {
   void settle_touch();
   void note(Fiber& self, Effect::Kind kind, const void* place, unsigned reduction = 0);
   void flip(Place& place);
-  void race(const Fiber& self, int step);
+  void reverse(const Races& races);
   void want(const Fiber& self, unsigned step);
   unsigned number_of(const Fiber& fiber) const { return static_cast<unsigned>(&fiber - fibers_.data()); }
 
@@ -171,12 +184,14 @@ class Exploration {
   std::vector<Effect> effects_;  // of the last step
   std::uint64_t changes_ = 0;
   unsigned forced_rounds_ = 0;
+  std::size_t hurried_at_ = 0;  // the last step for which a sleeper had to go on, and how often it did
+  unsigned hurried_ = 0;
   unsigned last_ = 0;
   bool is_over_ = false, is_redundant_ = false, is_adrift_ = false, is_part_;
   Left left_ = Left::none;
   struct {
     Fiber* by = nullptr;
-    std::uint64_t before = 0;
+    std::vector<char> before;
   } touching_;
   struct Kept {
     char* address;
@@ -185,7 +200,7 @@ class Exploration {
   std::vector<Kept> kept_;
   std::unordered_set<const char*> is_kept_;
   unsigned orders_ = 0;
-  Time end_;
+  Time end_, idle_since_;
 };
 
 // Whether the wait for a phase of an mbarrier would end now, perhaps because copies happen that it waits for.

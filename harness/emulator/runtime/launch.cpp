@@ -138,7 +138,7 @@ struct Device {
   std::string launches_json;  // the caller of the last take still reads it
   std::uint64_t threads = 0;  // of all launches since the last take
   bool explores = false;
-  std::set<std::pair<std::string, std::vector<std::uint64_t>>> explored;  // kernels and their sizes
+  std::set<std::pair<Entry, std::vector<std::uint64_t>>> explored;  // kernels and their sizes
 };
 
 Device* device_of_process = nullptr;
@@ -283,7 +283,7 @@ bool explores(Device& here, const Launch& launch) {
   const Config& config = launch.config;
   std::vector<std::uint64_t> sizes{config.shared_bytes};
   for (const dim3& one : {config.grid, config.block, config.cluster}) sizes.insert(sizes.end(), {one.x, one.y, one.z});
-  return here.explored.insert({launch.kernel, std::move(sizes)}).second;
+  return here.explored.insert({launch.entry, std::move(sizes)}).second;
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
     }
     BlockClock& clock = worker.block().clock();
     clock.use_thread_order();
-    if (const auto* const copy = worker.block().copies().current()) clock.threads().release(word, copy->view);
-    else if (arrivals != 0) clock.threads().release(word, clock.place_of(worker.thread().linear));
+    if (const auto* const copy = worker.block().copies().current()) clock.threads().release_in_phase(word, copy->view);
+    else if (arrivals != 0) clock.threads().release_in_phase(word, clock.place_of(worker.thread().linear));
   }
   const std::uint64_t before = *word;  // the threads of a block run one at a time
   Mbarrier state(before);
@@ -75,6 +75,7 @@ std::uint64_t change_mbarrier(std::uint64_t* word, std::int64_t bytes, std::int6
   const bool flips = state.pending == 0 && state.bytes == 0;
   if (Exploration* const all = worker.exploration()) all->arrived(worker.fiber(), word, flips, bytes, arrivals);
   if (flips) {
+    if (is_checking()) worker.block().clock().threads().end_phase(word);
     state.parity ^= 1;
     state.pending = static_cast<std::int64_t>(state.expected);
   }

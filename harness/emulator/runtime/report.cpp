@@ -10,7 +10,10 @@
 namespace cuemu {
 namespace {
 
-constexpr std::size_t kMostReports = 64;
+constexpr std::ptrdiff_t kMostReports = 64;  // of faults, and of notes on orders
+
+// Whether a report only says how many orders have run.
+bool is_note(const Report& report) { return report.kind == "explored" || report.kind == "incomplete"; }
 
 struct Reports {
   std::mutex mutex;
@@ -107,7 +110,8 @@ void append_quoted(std::string& json, const std::string& text) {
 void add_report(Report report) {
   Reports& all = reports();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  if (all.kept.size() >= kMostReports) return;
+  const auto alike = [&](const Report& kept) { return is_note(kept) == is_note(report); };
+  if (std::count_if(all.kept.begin(), all.kept.end(), alike) >= kMostReports) return;
   for (const Report& kept : all.kept) {
     if (kept.kind == report.kind && kept.kernel == report.kernel && kept.line == report.line &&
         kept.message == report.message) {
@@ -121,7 +125,7 @@ std::size_t faults_reported() {
   Reports& all = reports();
   const std::lock_guard<std::mutex> lock(all.mutex);
   return static_cast<std::size_t>(std::count_if(all.kept.begin(), all.kept.end(), [](const Report& report) {
-    return !report.is_suspicion && report.kind != "explored" && report.kind != "incomplete";
+    return !report.is_suspicion && !is_note(report);
   }));
 }
 

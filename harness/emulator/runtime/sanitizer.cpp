@@ -171,25 +171,26 @@ void __tsan_read_range(void* address, std::size_t bytes) {
 void __tsan_write_range(void* address, std::size_t bytes) {
   if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, false, true, false, false, CUEMU_HERE});
 }
-// clang calls these instead of the library's functions.
-void* __tsan_memcpy(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && is_checked()) {
-    check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});
-    check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
+// clang calls these instead of the library's functions, and so do libraries of g++, by the linker.
+#define CUEMU_COPY(name, copy)                                                                        \
+  void* name(void* to, const void* from, std::size_t bytes) {                                         \
+    if (bytes > 0 && is_checked()) {                                                                  \
+      check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});   \
+      check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});           \
+    }                                                                                                 \
+    return copy(to, from, bytes);                                                                     \
   }
-  return std::memcpy(to, from, bytes);
-}
-void* __tsan_memmove(void* to, const void* from, std::size_t bytes) {
-  if (bytes > 0 && is_checked()) {
-    check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});
-    check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
+#define CUEMU_FILL(name)                                                                                              \
+  void* name(void* to, int value, std::size_t bytes) {                                                                \
+    if (bytes > 0 && is_checked()) check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE}); \
+    return std::memset(to, value, bytes);                                                                             \
   }
-  return std::memmove(to, from, bytes);
-}
-void* __tsan_memset(void* to, int value, std::size_t bytes) {
-  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});
-  return std::memset(to, value, bytes);
-}
+CUEMU_COPY(__tsan_memcpy, std::memcpy)
+CUEMU_COPY(__wrap_memcpy, std::memcpy)
+CUEMU_COPY(__tsan_memmove, std::memmove)
+CUEMU_COPY(__wrap_memmove, std::memmove)
+CUEMU_FILL(__tsan_memset)
+CUEMU_FILL(__wrap_memset)
 
 CUEMU_ATOMICS(8)
 CUEMU_ATOMICS(16)

@@ -51,7 +51,9 @@ void ThreadOrder::meet_block(unsigned first, unsigned threads) {
     join(all, views_[thread]);
   }
   std::fill_n(views_.begin() + first, threads, all);
-  if (threads == threads_) passed_.clear();  // everybody knows it
+  if (threads != threads_) return;
+  passed_.clear();  // everybody knows it
+  in_phase_.clear();
 }
 
 void ThreadOrder::meet(unsigned first, unsigned lanes) {
@@ -71,6 +73,20 @@ void ThreadOrder::release(const void* place, unsigned thread) {
 }
 
 void ThreadOrder::release(const void* place, const CopyView& copy) { join(passed_[place], copy.knowledge); }
+
+void ThreadOrder::release_in_phase(const void* place, unsigned thread) {
+  tick(thread);
+  join(in_phase_[place], views_[thread]);
+}
+
+void ThreadOrder::release_in_phase(const void* place, const CopyView& copy) { join(in_phase_[place], copy.knowledge); }
+
+void ThreadOrder::end_phase(const void* place) {
+  const auto found = in_phase_.find(place);
+  if (found == in_phase_.end()) return;
+  join(passed_[place], found->second);
+  in_phase_.erase(found);
+}
 
 void ThreadOrder::acquire(const void* place, unsigned thread) {
   const auto found = passed_.find(place);

@@ -35,6 +35,7 @@ class ThreadOrder {
     threads_ = threads;
     views_.clear();
     passed_.clear();
+    in_phase_.clear();
   }
   // Tells threads apart from now on. `clock` is the largest of a lane so far, and `seen` what lanes of a warp know.
   void use(unsigned clock, const std::vector<std::uint32_t>& seen);
@@ -52,7 +53,14 @@ class ThreadOrder {
   void release(const void* place, unsigned thread);
   void release(const void* place, const CopyView& copy);
   void acquire(const void* place, unsigned thread);
-  void forget(const void* place) { passed_.erase(place); }
+  // The same at a barrier with phases, from which others take over what was passed on in phases that are over.
+  void release_in_phase(const void* place, unsigned thread);
+  void release_in_phase(const void* place, const CopyView& copy);
+  void end_phase(const void* place);
+  void forget(const void* place) {
+    passed_.erase(place);
+    in_phase_.erase(place);
+  }
   // Lets the asynchronous proxy see everything that is ordered before the thread's fence.
   void fence_proxy(unsigned thread);
   CopyView begin_copy(unsigned thread, std::uint32_t barrier_time);
@@ -63,7 +71,7 @@ class ThreadOrder {
 
   unsigned threads_ = 0;
   std::vector<Knowledge> views_;  // by thread
-  std::unordered_map<const void*, Knowledge> passed_;
+  std::unordered_map<const void*, Knowledge> passed_, in_phase_;
 };
 
 }  // namespace cuemu

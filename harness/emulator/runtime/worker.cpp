@@ -92,12 +92,12 @@ void Worker::explore(Launch& launch) {
   const bool may_meet = launch.blocks <= launch.resident_limit &&
                         launch.blocks * block.x * block.y * block.z <= Exploration::kMostThreads;
   const Exploration::Time end = std::chrono::steady_clock::now() + Exploration::kMostTime;
-  const std::size_t told = faults_reported();
+  const std::size_t told = faults_seen();
   const Order order = std::exchange(launch.order, Order::forward);
   unsigned orders = 0;
   // Orders of blocks that do not meet need no combinations.
   Left left = launch.config.cooperative ? Left::meets_others : Left::none;
-  for (std::uint64_t place = 0; place < launch.clusters && left == Left::none && faults_reported() == told; ++place) {
+  for (std::uint64_t place = 0; place < launch.clusters && left == Left::none && faults_seen() == told; ++place) {
     Exploration exploration(launch.clusters > 1, end);
     left = run_orders(launch, exploration, place, place + 1);
     if (exploration.orders() > 1) orders = (orders > 1 ? orders : 0) + exploration.orders();
@@ -114,13 +114,13 @@ void Worker::explore(Launch& launch) {
   launch.order = order;
   launch.next_cluster = 0;
   launch.abandoned = false;
-  if (faults_reported() == told) report_orders(launch, orders, left);
+  if (faults_seen() == told) report_orders(launch, orders, left);
 }
 
 // Explores the clusters, or blocks, from one place of the launch's order to another.
 Exploration::Left Worker::run_orders(Launch& launch, Exploration& exploration, std::uint64_t first, std::uint64_t last) {
   launch.exploration = &exploration;
-  const std::size_t told = faults_reported();
+  const std::size_t told = faults_seen();
   do {
     begin_checked_launch(launch.kernel, launch.config, reinterpret_cast<const void*>(launch.entry));
     begin_heap_of_launch(launch.resident_limit);
@@ -145,7 +145,7 @@ Exploration::Left Worker::run_orders(Launch& launch, Exploration& exploration, s
     }
     end_order(blocks);
     end_checked_launch(!exploration.is_over());
-  } while (faults_reported() == told && exploration.next_order());
+  } while (faults_seen() == told && exploration.next_order());
   exploration.restore();
   return exploration.left();
 }
@@ -170,6 +170,7 @@ void Worker::end_order(const std::vector<Block*>& blocks) {
     set_sticky_error(kLaunchFailure);
   }
   drop_threads();
+  end_wide_accesses();
 }
 
 void Worker::begin_launch(Launch& launch) {
@@ -472,9 +473,14 @@ void Worker::has_arrived() {
   suspend();
 }
 
+// An exploration sees by itself what waits for a change.
+void Worker::tried_in_vain() {
+  if (exploration() == nullptr) yield();
+}
+
 void Worker::changed_nothing() {
   constexpr unsigned kPatience = 64;
-  if (++unchanged_ < kPatience) return;
+  if (exploration() != nullptr || ++unchanged_ < kPatience) return;
   unchanged_ = 0;
   yield();
 }
@@ -488,6 +494,10 @@ void fence(bool of_device) {
 
 void yield() {
   if (in_kernel()) own_worker->yield();
+}
+
+void tried_in_vain() {
+  if (in_kernel()) own_worker->tried_in_vain();
 }
 
 void changed_nothing() {

@@ -58,6 +58,7 @@ class Worker {
   unsigned active_lanes(int line);
   void matrix_operation(WarpOp operation, const void* operand, unsigned alignment, int stride_bytes, int line);
   void yield();
+  void tried_in_vain();
   void changed_nothing();
   void has_arrived();
   void arrive_at_cluster_barrier(bool releases, int line);

@@ -1,5 +1,6 @@
 // kind: deadlock
 // order: random
+// exhaustive: race
 // A warp announces each row by a phase of one barrier and waits for nobody. A reader that is late by two phases finds the
 // parity of the phase before its own, and counts wrongly from then on. Readers that keep up get every row.
 #include <cuda/ptx>

@@ -57,7 +57,7 @@ CUEMU_INLINE Value compare_and_swap(Value* address, Value expected, Value desire
   const Value wanted = expected;
   constexpr int order = Scope<is_of_block>::kLoad;
   __atomic_compare_exchange_n(address, &expected, desired, false, order, order);
-  if (expected != wanted) yield();  // the holder of the lock may be a thread of this block
+  if (expected != wanted) tried_in_vain();  // the holder of the lock may be a thread of this block
   return expected;
 }
 

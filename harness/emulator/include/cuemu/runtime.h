@@ -263,6 +263,8 @@ void jump_mrg32k3a(std::uint32_t* first, std::uint32_t* second, std::uint64_t co
 // Lets other threads run, including those of other blocks. For waits that a program writes as a
 // loop.
 void yield();
+// The same behind an operation that others have to make possible.
+void tried_in_vain();
 // Notes an operation that changed nothing, as in a loop that waits for another thread. Yields from
 // time to time.
 void changed_nothing();
