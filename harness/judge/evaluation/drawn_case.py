@@ -257,7 +257,7 @@ def _shape(problem: Problem, reference: Reference, first: Draw, seed: int) -> Sh
     watcher, products = Watcher(), Products()
     graph = reference.eager(first, seed, _both(products, Watching(watcher)))
     reference.check_randomness(first, seed, graph)
-    check_without_autograd(reference, first, seed)
+    check_without_autograd(problem, reference, first, seed, graph)
     leaves: tuple[str, ...] = ()
     if any(output.requires_grad for output in graph.outputs):
         leaves = tuple(differentiable_leaves(graph.gradients(constant(graph.outputs, 1.0))))

@@ -18,6 +18,8 @@ from harness.wire.state import tensors_aside
 #: Two calls of one instance differ by no more than this share of the largest element, unless the
 #: second one depends on the first.
 SAME = 1e-3
+#: The same for a forward with and without autograd, which may choose other algorithms in half precision.
+BY_ROUNDING = 0.05
 
 
 def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: int, graph: Graph) -> None:
@@ -58,25 +60,39 @@ def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: 
         raise ProblemError(f"{kept} has no backward of its own ({one_line(str(error))}): {remedy}") from error
 
 
-def check_without_autograd(reference: Reference, draw: Draw, seed: int) -> None:
-    """Check that a forward runs under ``torch.no_grad()``, as timed calls and some trials run it.
+def check_without_autograd(problem: Problem, reference: Reference, draw: Draw, seed: int, graph: Graph) -> None:
+    """Check that a forward returns the same under ``torch.no_grad()``, as timed calls and some trials run it.
 
     Args:
+        problem: The problem, for messages.
         reference: Evaluates the reference.
         draw: A draw with which it runs otherwise.
         seed: Seed of the random numbers that the forward draws.
+        graph: An eager evaluation under both, with autograd.
 
     Raises:
-        ProblemError: It does not run so.
+        ProblemError: It does not run so, or returns something else than rounding explains.
     """
     try:
-        reference.run(draw, seed, None, None, differentiate=False)
+        without = reference.run(draw, seed, None, None, differentiate=False)
     except ProblemError as error:
         raise ProblemError(
             f"{error}. This forward ran under torch.no_grad(), as in a server: compute derivatives inside of it under "
             "torch.enable_grad(), of a tensor that needs a gradient (x if x.requires_grad else "
             "x.detach().requires_grad_())"
         ) from error
+    shapes, others = ([one.shape for one in run.outputs] for run in (graph, without))
+    if shapes != others or not all(map(_is_alike, graph.outputs, without.outputs)):
+        raise ProblemError(
+            f"{problem.path}: under torch.no_grad() forward returns something else, so no candidate can be right with "
+            "and without autograd. Let it not ask torch.is_grad_enabled(). nn.TransformerEncoder does in evaluation "
+            "mode: give it enable_nested_tensor=False"
+        )
+
+
+def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    size = float(one.detach().abs().to(torch.float64).max()) if one.numel() else 0.0
+    return not distance([one], [other]) > BY_ROUNDING * size
 
 
 def _differentiate(graph: Graph) -> None:

@@ -286,7 +286,7 @@ class _Case:
         self._graph = self._reference.eager(self._draws[0], self._seed, Watching(watcher))
         self._reference.check_randomness(self._draws[0], self._seed, self._graph)
         self._without_graphs.is_random = self._reference.is_random
-        check_without_autograd(self._reference, self._draws[0], self._seed)
+        check_without_autograd(self._problem, self._reference, self._draws[0], self._seed, self._graph)
         again = self._reference.eager(self._draws[0], self._seed)
         check_second_call(self._problem, self._reference, self._draws[0], self._seed, again)
         del again

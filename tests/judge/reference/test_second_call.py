@@ -122,3 +122,41 @@ def test_a_forward_that_turns_autograd_on_is_fine(tmp_path: Path, home: Path, ha
     ran = harness("validate", tmp_path / "problem.py", "--device", "cpu")
     assert "FAILED" not in ran.out, ran.out
     assert "fine" in ran.out
+
+
+ENCODER = """
+import torch
+import torch.nn as nn
+
+TRAINING = False
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2{more})
+
+    def forward(self, x, padding):
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
+def get_inputs():
+    return [torch.randn(4, 8, 16), torch.arange(8) >= torch.randint(1, 8, (4, 1))]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_forward_that_returns_something_else_without_autograd_is_refused(tmp_path: Path, home: Path) -> None:
+    scaled = PROBLEM.format(forward="return self.linear(x) * (2 if torch.is_grad_enabled() else 1)")
+    for problem in (scaled, ENCODER.format(more="")):  # torch writes zeros where inputs are padded
+        with pytest.raises(
+            ProblemError, match=r"under torch\.no_grad\(\) forward returns something else.*nested_tensor=False"
+        ):
+            judged(problem, problem.replace("Model(", "ModelNew("), tmp_path, home)
+    mended = ENCODER.format(more=", enable_nested_tensor=False")
+    assert judged(mended, mended.replace("class Model(", "class ModelNew("), tmp_path, home).status is Status.PASSED
