@@ -39,7 +39,7 @@ from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
 from harness.judge.reference.equivalence import Allowance, Errors, Slices, joined, relative
-from harness.judge.reference.graph import Graph
+from harness.judge.reference.graph import Graph, in_one_draw_alone
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
 from harness.judge.reference.reference import Reference
@@ -443,11 +443,11 @@ class Comparison:
     def _report(self, name: str, judged: ReceivedTensor) -> TensorReport:
         """Report on a tensor under its worst cotangent; failing cotangents come first."""
         blank = TensorReport(name, judged.shape, judged.dtype, False, trial=self._trial)
+        if not judged.scales:
+            raise ProblemError(in_one_draw_alone(name))
         if judged.note is not None:
             note, cotangent = judged.note
             return replace(blank, note=note, cotangent=cotangent)
-        if not judged.scales:
-            raise ProblemError(f"the reference gives {name} a gradient in one draw and not in another")
         if self._proves_nothing(name, judged):
             raise ProblemError(
                 f"the reference's {name} is zero everywhere, or not finite, in trial {self._trial}: "

@@ -90,6 +90,14 @@ class Graph:
         return gradients
 
 
+def in_one_draw_alone(name: str) -> str:
+    """Return the message about a leaf that the reference uses in some draws and not in others."""
+    return (
+        f"the reference gives {name} a gradient in one draw and not in another, so no candidate can be judged by it. "
+        "Let each forward use it: call an expert without tokens on an empty tensor, or add 0 times the parameter's sum"
+    )
+
+
 def differentiable_leaves(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:
     """Return the leaves that the reference differentiates."""
     return [name for name, gradient in gradients.items() if gradient is not None]

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import torch
 
+from harness.errors import ProblemError
 from harness.judge.case_context import ORDINARY, CaseContext, backward_command, forward_command
 from harness.judge.compare.comparison import Comparison
 from harness.judge.compare.explanation import worst_reports
@@ -38,6 +39,7 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.reference.graph import differentiable_leaves, in_one_draw_alone
 from harness.judge.reference.kinks import Settled
 from harness.records.record import Status
 from harness.records.rules import PROTOCOL
@@ -358,11 +360,13 @@ def _backward(
                 "backward changes grad_output in place, but autograd passes it to other branches as well: copy it first"
             )
             raise CandidateStopped(Status.WRONG_GRADIENT, message)
-    _check_unasked(reply.unasked, context)
+    _check_unasked(reply.unasked, context, draw)
     positions = {name: position for position, name in exchange.input_names.items()}
     keys = {name: input_key(positions[name]) if name in positions else context.names[name] for name in wanted}
     missing = [name for name, key in keys.items() if key in reply.missing]
     if len(missing) == len(wanted):
+        if not set(missing) & _reached(context, draw):
+            raise ProblemError(in_one_draw_alone(missing[0]))
         raise CandidateStopped(Status.NO_GRADIENT, "backward reaches no input and no parameter")
     results: dict[str, torch.Tensor | str] = {}
     for name, region in wanted.items():
@@ -399,10 +403,17 @@ def _repeated(
     return [exchange.take(region) for region in exchange.outputs]
 
 
-def _check_unasked(names: Sequence[str], context: CaseContext) -> None:
+def _reached(context: CaseContext, draw: Draw) -> set[str]:
+    """Return the leaves that get a gradient of the reference in this draw, which may not be those of others."""
+    graph = context.reference.eager(draw, forward_seed(context, 0))
+    return set(differentiable_leaves(graph.gradients([torch.ones_like(one) for one in graph.outputs])))
+
+
+def _check_unasked(names: Sequence[str], context: CaseContext, draw: Draw) -> None:
     """Check that nothing got a gradient to which the reference gives none.
 
     Raises:
+        ProblemError: The reference gives it one in this draw.
         CandidateStopped: ``WRONG_GRADIENT``: an input that the reference detaches, or a parameter
             that it freezes, got one. The candidate's own further parameters may.
     """
@@ -410,6 +421,8 @@ def _check_unasked(names: Sequence[str], context: CaseContext) -> None:
     known.update((own, name) for name, own in context.names.items())
     for key in names:
         if key in known and known[key] not in context.leaves:
+            if known[key] in _reached(context, draw):
+                raise ProblemError(in_one_draw_alone(known[key]))
             message = (
                 f"gradient of {known[key]}: the reference gives it none, but the candidate does; detach it, or keep "
                 "requires_grad=False"

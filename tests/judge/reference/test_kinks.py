@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from harness.judge.compare.comparison import Comparison
 from harness.judge.compare.received import ReceivedGradients
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.inputs.draws import Draw, draw, draw_inputs
-from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Watching
+from harness.judge.reference.kink_modes import Bounds, Counter, Mover, Reach, Watching
 from harness.judge.reference.kinks import Kinks, Settled
 from harness.judge.reference.reference import Reference
 from harness.project import problems
@@ -306,18 +307,18 @@ def test_what_is_not_rounded_is_not_redrawn(
     assert (row["status"], row["kinks"]) == (status, kinks), row["message"]
 
 
-class Reach(Bounds):
+class Wide(Bounds):
     """Bounds of one width everywhere."""
 
-    def of(self, place: int, name: str, edges: Any) -> list[float]:
-        return [0.1] * len(edges)
+    def of(self, place: int, name: str, edges: Any) -> list[Reach]:
+        return [Reach(0.1, 0.1, math.inf)] * len(edges)
 
 
 def slopes(operate: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> tuple[int, list[torch.Tensor]]:
     """Near elements, and where the gradient jumps when they are moved with either sign."""
-    counter = Counter(Reach(0.0), x.shape[0])
+    counter = Counter(Wide(0.0), x.shape[0])
     found = []
-    for watcher in (counter, Mover(Reach(0.0), 7, 0, 2), Mover(Reach(0.0), 7, 1, 2)):
+    for watcher in (counter, Mover(Wide(0.0), 7, 0, 2), Mover(Wide(0.0), 7, 1, 2)):
         leaf = x.clone().requires_grad_()
         computed = leaf * 1.0
         with Watching(watcher):
@@ -411,7 +412,7 @@ def test_a_winner_and_its_runner_up_change_places_in_one_of_two_runs(
 def test_a_leaf_is_never_moved() -> None:
     leaf = uniform(40, 60).requires_grad_()
     before = leaf.detach().clone()
-    with Watching(Mover(Reach(0.0), 7, 1, 2)):
+    with Watching(Mover(Wide(0.0), 7, 1, 2)):
         leaf.relu()
     assert torch.equal(leaf, before)
 
@@ -420,14 +421,14 @@ def test_a_leaf_is_never_moved() -> None:
     "operate", [F.silu, F.gelu, F.celu, torch.tanh, lambda x: F.huber_loss(x, -x), lambda x: x / 3, lambda x: x.float()]
 )
 def test_smooth_operators_have_no_kink(operate: Callable[..., torch.Tensor]) -> None:
-    counter = Counter(Reach(0.0), 40)
+    counter = Counter(Wide(0.0), 40)
     with Watching(counter):
         operate(uniform(40, 60))
     assert not counter.found
 
 
 def test_integers_have_no_kink() -> None:
-    counter = Counter(Reach(0.0), 40)
+    counter = Counter(Wide(0.0), 40)
     whole = torch.arange(80).view(40, 2)
     with Watching(counter):
         torch.where(whole > 3, whole, 0).relu().max(1)

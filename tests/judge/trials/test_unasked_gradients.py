@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from harness.errors import ProblemError
+from tests.judge.in_process import judged
+
 PROBLEM = """
 import torch
 
@@ -131,3 +134,32 @@ def test_gradients_of_two_outputs(
 ) -> None:
     row = row_of(TWO_OUTPUTS, change, tmp_path, evaluate_row)
     assert (row["status"], words in row["message"]) == (status, True), row["message"]
+
+
+ROUTED = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(8))
+
+    def forward(self, x):
+        return self.experts[int(x.abs().sum() * 100) % 8](x)
+
+
+def get_inputs():
+    return [torch.randn(16, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_parameter_that_some_draws_leave_out_is_the_problem_s_fault(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(
+        ProblemError, match=r"gives experts\.\d\.\w+ a gradient in one draw and not in another.*empty tensor"
+    ):
+        judged(ROUTED, ROUTED.replace("class Model(", "class ModelNew("), tmp_path, home)
