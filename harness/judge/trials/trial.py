@@ -421,7 +421,8 @@ def _check_unasked(names: Sequence[str], context: CaseContext, draw: Draw) -> No
     known.update((own, name) for name, own in context.names.items())
     for key in names:
         if key in known and known[key] not in context.leaves:
-            if known[key] in _reached(context, draw):
+            # It is no leaf of the case, and not only frozen in this trial.
+            if known[key] not in context.exchange.gradients and known[key] in _reached(context, draw):
                 raise ProblemError(in_one_draw_alone(known[key]))
             message = (
                 f"gradient of {known[key]}: the reference gives it none, but the candidate does; detach it, or keep "
