@@ -74,7 +74,7 @@ class Evaluator:
         require_confinement: Whether to refuse to run a candidate without full confinement.
         compat: Whether code for an older torch may build.
         check: Whether to check every access of the kernels, as ``check`` does; only on the CPU.
-        exhaustive: Whether ``check`` also runs small launches in all orders of what synchronises threads.
+        exhaustive: Whether ``check`` also runs kernels in all orders of what synchronises their threads.
         fresh: Whether to ignore the store's answers and judge again.
         seed: Secret of an earlier run, in hex, to repeat its draws.
         trials: Trials of each case; None for the usual number. With fewer, the judge also leaves out

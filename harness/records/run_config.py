@@ -50,7 +50,7 @@ class RunConfig:
         preset: ``kernelbench`` to add KernelBench's own verdict, which sets ``forward_only``; else empty.
         tf32: ``allow`` or ``forbid`` TF32 in float32 products; empty for what torch's flags say.
         compat: Whether code for an older torch may build.
-        exhaustive: Whether ``check`` also runs small launches in all orders of what synchronises threads.
+        exhaustive: Whether ``check`` also runs kernels in all orders of what synchronises their threads.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
     """

@@ -231,9 +231,8 @@ _ATOMIC = (
 )  # fmt: skip
 #: Atomic operations that commute with their like, by the number of their kind in ``cuemu/atomics.h``.
 REDUCTIONS = {
-    **{"atomicAdd": 1, "atomicSub": 1, "atomicMin": 2, "atomicMax": 3},
-    **{"atomicAnd": 4, "atomicOr": 5, "atomicXor": 6},
-}
+    "atomicAdd": 1, "atomicSub": 1, "atomicMin": 2, "atomicMax": 3, "atomicAnd": 4, "atomicOr": 5, "atomicXor": 6,
+}  # fmt: skip
 
 
 def _discards(head: str, name: str) -> str:

@@ -169,7 +169,8 @@ void let_others_run(Checker& all, Worker& worker, const Thread& thread) {
     all.running = &thread;
     all.stretch = 0;
   }
-  if (++all.stretch < kLongest) return;
+  // Not amid a copy, whose accesses are told from those of threads by the block's current one.
+  if (++all.stretch < kLongest || worker.block().copies().current() != nullptr) return;
   all.stretch = 0;
   worker.yield();
 }

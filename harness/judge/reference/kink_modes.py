@@ -25,7 +25,7 @@ GLANCED = 1 << 12
 
 
 class Reach(NamedTuple):
-    """How far rounding may move elements.
+    """Bounds on how far rounding may move the elements that one comparison looks at.
 
     Attributes:
         usual: Bound for elements of usual magnitude.
@@ -37,18 +37,17 @@ class Reach(NamedTuple):
     every: float
     limit: float
 
-    def near(self, edge: Edge) -> torch.Tensor:
-        """Mark elements of ``edge.moved`` within the bound of where a comparison turns.
+    def near(self, moved: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
+        """Mark elements within the bound of where a comparison turns.
 
         Those exactly there do not count: rounding never moves them.
+
+        Args:
+            moved: The elements.
+            distance: Their distances from there, of the same shape.
         """
-        distance = edge.distance()
-        bound = (
-            self.every
-            if self.limit == math.inf
-            else torch.where(edge.moved.abs() <= self.limit, self.usual, self.every)
-        )
-        return (distance > 0) & (distance <= bound)
+        near = (distance > 0) & (distance <= self.every)
+        return near if self.limit == math.inf else near & ((distance <= self.usual) | (moved.abs() > self.limit))
 
 
 class Bounds:
@@ -217,7 +216,7 @@ class Counter(Watcher):
         for edge, bound in zip(edges, self._bounds.of(place, name, edges), strict=True):
             if bound.every == 0:
                 continue
-            near = bound.near(edge)
+            near = bound.near(edge.moved, edge.distance())
             rows = _by_sample(near, self._samples)
             if rows is None:
                 self._others.append(near.sum())
@@ -274,7 +273,7 @@ class Mover(Watcher):
             if bound.every == 0 or (x.is_leaf and x.requires_grad):
                 continue
             distance = edge.distance()
-            near = bound.near(edge)
+            near = bound.near(x, distance)
             for before, mask in self._moved:
                 if _same_memory(before, x):
                     near &= ~mask
