@@ -9,7 +9,7 @@ exact one.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,8 @@ from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
 
+#: Elements that are compared at once.
+PIECE = 1 << 24
 #: If two seeds differ by more than this multiple of the difference under one seed, the order of
 #: summation cannot explain it.
 BEYOND_ROUNDING = 8
@@ -74,11 +76,23 @@ def distance(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> f
     for one, other in zip(first, second, strict=True):
         if one.shape != other.shape:
             return float("inf")
-        mine, theirs = one.detach().to(torch.float64), other.detach().to(torch.float64)
-        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
-        apart = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(float("inf"))
-        largest = max(largest, float(apart.max()) if apart.numel() else 0.0)
+        for mine, theirs in zip(_pieces(one), _pieces(other), strict=True):
+            same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+            apart = torch.where(same, 0.0, (mine - theirs).abs()).nan_to_num(float("inf"))
+            largest = max(largest, float(apart.max()))
     return largest
+
+
+def magnitude(tensor: torch.Tensor) -> float:
+    """Return the magnitude of a tensor's largest element; 0 without elements."""
+    return max((float(piece.abs().max()) for piece in _pieces(tensor)), default=0.0)
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a tensor's elements in float64, so many at a time: a large output leaves no room for copies of it."""
+    if tensor.numel():
+        for piece in torch.split(tensor.detach().reshape(-1), PIECE):
+            yield piece.to(torch.float64)
 
 
 class Recording(DispatchMode):  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import Draw
-from harness.judge.inputs.randomness import distance
+from harness.judge.inputs.randomness import distance, magnitude
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
 from harness.project.problems import Problem
@@ -51,7 +51,7 @@ def check_second_call(problem: Problem, reference: Reference, draw: Draw, seed: 
                 buffer.copy_(first)
     again = reference.run(draw, seed, None, None, model=graph.model)
     for mine, theirs in zip(graph.outputs, again.outputs, strict=True):
-        if distance([mine], [theirs]) > SAME * _largest(mine):
+        if distance([mine], [theirs]) > SAME * magnitude(mine):
             raise ProblemError(f"{kept} has other results: {remedy}")
     try:
         _differentiate(again)
@@ -97,11 +97,7 @@ def _are_alike(one: Graph, other: Graph) -> bool:
 def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not one.is_floating_point():  # rounding may decide some of its elements
         return True
-    return not distance([one], [other]) > BY_ROUNDING * _largest(one)
-
-
-def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.detach().to(torch.float64).abs().max()) if tensor.numel() else 0.0
+    return not distance([one], [other]) > BY_ROUNDING * magnitude(one)
 
 
 def _differentiate(graph: Graph) -> None:
