@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
-for line in sys.stdin:
-    row = json.loads(line)
+
+def figures_of(row: dict[str, Any]) -> str:
+    """A record's status, build and times, in milliseconds."""
     parts = [f"{row['solution']} {row['case']} {row['status']}"]
     if row["status"] != "PASSED":
         parts.append(row["message"][:300])
@@ -18,4 +20,9 @@ for line in sys.stdin:
             f"eager {eager['median_ms']:.3f} ms [{eager['low_ms']:.3f}, {eager['high_ms']:.3f}], "
             f"speedup {row['speedup'][name]:.3f}, {len(mine['samples_ms'])} pairs"
         )
-    print("; ".join(parts))
+    return "; ".join(parts)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(figures_of(json.loads(line)))

@@ -41,8 +41,8 @@ from harness.project.problems import Problem
 from harness.project.solutions import select
 from harness.system.processes import die_with_parent
 from harness.wire.structure import taken_apart
-from harness.worker.candidate import ContractError, import_solution
 from harness.worker.platforms import platform_for
+from harness.worker.solution_module import ContractError, import_solution
 
 ELEMENTS = 1 << 24
 BURST_S = 0.2
