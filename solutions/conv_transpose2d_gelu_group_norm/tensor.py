@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:7338c58d8ac401427160bfb3dd4efc1a3c12b62488f9174e06ccea0663c4b892
+# digest: sha256:861bb2f466f05dbee3c4f3cc4a36c621d0c68a2c6df11dfe75dc0f0653498992
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -185,7 +185,7 @@ LaunchStatus launch_gradients(const DenseBackward& backward, const DenseGradient
 CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 
-#ifdef TENSOR_CORES
+#ifdef SM_90A
 #include <cuda_fp16.h>
 #endif
 
@@ -1134,7 +1134,7 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Shift& s
   return launch_affine_gradients(row_sums, shape, gradients.weight, gradients.bias, stream);
 }
 
-#ifdef TENSOR_CORES
+#ifdef SM_90A
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -2718,14 +2718,14 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
     return getattr(torch.ops, namespace)
 
 
-def flags_of_tensor_cores():
+def flags_of_sm_90a():
     """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
     capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
-    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DSM_90A"] if capabilities == {(9, 0)} else []
 
 
 OPERATORS = build_operators(
-    "conv_transpose2d_gelu_group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_tensor_cores()
+    "conv_transpose2d_gelu_group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_sm_90a()
 )
 
 

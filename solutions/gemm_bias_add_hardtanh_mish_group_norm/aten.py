@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"split_from":30,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:4d43eab677225b6b841ddb343718727bdf01debf8f46986d2c496a3eb23c3b2a
+# digest: sha256:43f7119db649da9a24d90d384bb53b0536d8f85508093b466f286fb5e72d0ead
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1046,11 +1046,10 @@ class FusedFunction(torch.autograd.Function):
     """The kernels as one differentiable operation."""
 
     @staticmethod
-    def forward(ctx, x, weight, linear_bias, added_bias, norm_weight, norm_bias, groups, eps):
-        """Return y (batch, out_features); keeps the product and the statistics (2, batch, groups)."""
-        x, weight, norm_weight = x.contiguous(), weight.contiguous(), norm_weight.contiguous()
+    def forward(ctx, product, x, weight, linear_bias, added_bias, norm_weight, norm_bias, groups, eps):
+        """Return y (batch, out_features) from the product; keeps it and the statistics (2, batch, groups)."""
         linear_bias, added_bias = linear_bias.contiguous(), added_bias.contiguous()
-        product = torch.mm(x, weight.t())
+        norm_weight = norm_weight.contiguous()
         y, statistics = OPERATORS.forward(
             product, linear_bias, added_bias, norm_weight, norm_bias.contiguous(), groups, eps
         )
@@ -1064,7 +1063,7 @@ class FusedFunction(torch.autograd.Function):
         """Return those gradients that autograd asks for."""
         x, weight, linear_bias, added_bias, norm_weight, product, statistics = ctx.saved_tensors
         wants_x, wants_weight, wants_linear_bias, wants_added_bias, wants_norm_weight, wants_norm_bias = (
-            ctx.needs_input_grad[:6]
+            ctx.needs_input_grad[1:7]
         )
         one_row = added_bias.dim() > 0 and added_bias.shape[-1] == added_bias.numel() == product.shape[1]
         dz, dnorm_weight, dnorm_bias, dlinear_bias, dadded_bias = OPERATORS.backward(
@@ -1085,7 +1084,7 @@ class FusedFunction(torch.autograd.Function):
             dadded_bias = dz.sum_to_size(added_bias.shape)
         dx = torch.mm(dz, weight) if wants_x else None
         dweight = torch.mm(dz.t(), x) if wants_weight else None
-        return dx, dweight, dlinear_bias, dadded_bias, dnorm_weight, dnorm_bias, None, None
+        return None, dx, dweight, dlinear_bias, dadded_bias, dnorm_weight, dnorm_bias, None, None
 
 
 class ModelNew(nn.Module):
@@ -1109,9 +1108,13 @@ class ModelNew(nn.Module):
             raise ValueError(f"x must be (batch, in_features), got {x.dim()} dimension(s)")
         if x.shape[0] == 1 and self.bias.dim() == 2:
             x = x.expand(self.bias.shape[0], -1)  # one sample meets a bias of many rows
+        x, weight = x.contiguous(), self.gemm.weight.contiguous()
+        # Begun before autograd's bookkeeping: the GPU waits for the host until the first kernel.
+        product = torch.mm(x.detach(), weight.detach().t())
         return FusedFunction.apply(
+            product,
             x,
-            self.gemm.weight,
+            weight,
             self.gemm.bias,
             self.bias,
             self.groupnorm.weight,

@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_bias_add_hardtanh_mish_group_norm: change that, not this file, and render again.
 # template: gemm_bias_add_hardtanh_mish_group_norm
 # parameters: {"block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":16,"split_from":30,"stages":7,"thread_m":8,"thread_n":8,"threads":256,"values_per_thread":4}
-# digest: sha256:1fb27eeb179887ac4c96b14c2ec72f62283d19933bbbf20538c43fd629f8b44b
+# digest: sha256:56fd24592fe650468bc843570cbd4ada2db22c89c155fc86357de713d5ee20a6
 """A linear layer, a bias, Hardtanh, Mish and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -118,6 +118,8 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
 CUDA_SOURCE = r"""
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include <atomic>
 
 namespace OP_NAMESPACE {
 
@@ -499,7 +501,7 @@ __device__ inline void load_added_bias(const Biases& biases, int64_t row, const 
   }
 }
 
-#ifdef TENSOR_CORES
+#ifdef SM_90A
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -692,15 +694,28 @@ __device__ inline unsigned largest_of(const float (&values)[kEight]) {
   return largest;
 }
 
-// Depth runs along memory. Grid (rows of all tiles): one block a row.
+// Rows of a matrix to be split; `extent` of them are the matrix's.
+struct RowsToSplit {
+  const float* source;
+  int64_t extent;
+  int64_t count;
+  unsigned* magnitudes;  // of rows
+  uint8_t* tiles;
+};
+
+// Depth runs along memory, in both matrices. Grid (rows of both): one block a row. It also clears counters.
 template <int kWidth>
 __global__ void __launch_bounds__(kSplitThreads)
-    split_rows(const float* __restrict__ source, int64_t extent, int64_t depth, int64_t steps,
-               unsigned* __restrict__ magnitudes, uint8_t* __restrict__ tiles) {
+    split_rows(RowsToSplit left, RowsToSplit right, int64_t depth, int64_t steps, unsigned* counters, int64_t count) {
   __shared__ unsigned of_warps[kSplitThreads / 32];
-  const int64_t row = blockIdx.x;
-  const float* const values = source + row * depth;
-  const int64_t inside = row < extent ? depth : 0;
+  const bool of_left = blockIdx.x < left.count;
+  const RowsToSplit rows = of_left ? left : right;
+  const int64_t row = of_left ? blockIdx.x : blockIdx.x - left.count;
+  const float* const values = rows.source + row * depth;
+  const int64_t inside = row < rows.extent ? depth : 0;
+  if (blockIdx.x == 0) {
+    for (int64_t i = threadIdx.x; i < count; i += kSplitThreads) counters[i] = 0;
+  }
   const int64_t eights = steps * kChunksOfStep;
   float held[kHeldEights][kEight];
   unsigned largest = 0;
@@ -718,9 +733,9 @@ __global__ void __launch_bounds__(kSplitThreads)
   __syncthreads();
 #pragma unroll
   for (int warp = 0; warp < kSplitThreads / 32; ++warp) largest = max(largest, of_warps[warp]);
-  if (threadIdx.x == 0) magnitudes[row] = largest;
+  if (threadIdx.x == 0) rows.magnitudes[row] = largest;
   const float scale = row_scale(largest);
-  uint8_t* const line = tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
+  uint8_t* const line = rows.tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
   const int chunk = static_cast<int>(threadIdx.x) % kChunksOfStep;
 #pragma unroll
   for (int i = 0; i < kHeldEights; ++i) {
@@ -1188,38 +1203,47 @@ int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int 
   return SplitLayout(m, n, k).bytes();
 }
 
-inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
-                                  unsigned* magnitudes, cudaStream_t stream) {
-  const int64_t steps = steps_of(depth);
-  const int64_t extent = operand.extent;
-  const unsigned blocks = static_cast<unsigned>(rows);
-  if (operand.depth_runs) {
-    if (reads_as_vectors(operand.values, depth)) {
-      split_rows<4><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    } else {
-      split_rows<1><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    }
-    return launched("split_rows");
-  }
-  if (cudaMemsetAsync(magnitudes, 0, rows * sizeof(unsigned), stream) != cudaSuccess) {
+// Splits rows along which depth runs, of one matrix or of both at once, and clears counters.
+inline LaunchStatus split_by_rows(const RowsToSplit& left, const RowsToSplit& right, int64_t depth, unsigned* counters,
+                                  int64_t count, cudaStream_t stream) {
+  const bool in_vectors = reads_as_vectors(left.source, depth) && reads_as_vectors(right.source, depth);
+  const auto kernel = in_vectors ? split_rows<4> : split_rows<1>;
+  const unsigned blocks = static_cast<unsigned>(left.count + right.count);
+  kernel<<<blocks, kSplitThreads, 0, stream>>>(left, right, depth, steps_of(depth), counters, count);
+  return launched("split_rows");
+}
+
+// Splits rows of a matrix along which depth does not run.
+inline LaunchStatus split_by_columns(const RowsToSplit& rows, int64_t depth, cudaStream_t stream) {
+  if (cudaMemsetAsync(rows.magnitudes, 0, rows.count * sizeof(unsigned), stream) != cudaSuccess) {
     return launched("clearing magnitudes");
   }
-  const unsigned layers = static_cast<unsigned>(ceil_div(depth, kDepthsTogether));
-  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows / kTile));
-  if (reads_as_vectors(operand.values, extent)) {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 128)), layers);
-    measure_columns<4><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<4><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  } else {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 32)), layers);
-    measure_columns<1><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<1><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  }
+  const bool in_vectors = reads_as_vectors(rows.source, rows.extent);
+  const auto measure = in_vectors ? measure_columns<4> : measure_columns<1>;
+  const dim3 strips(static_cast<unsigned>(ceil_div(rows.extent, in_vectors ? 128 : 32)),
+                    static_cast<unsigned>(ceil_div(depth, kDepthsTogether)));
+  measure<<<strips, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, rows.magnitudes);
+  const LaunchStatus status = launched("measure_columns");
+  if (status.kernel != nullptr) return status;
+  const auto split = in_vectors ? split_columns<4> : split_columns<1>;
+  const int64_t steps = steps_of(depth);
+  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows.count / kTile));
+  split<<<grid, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, steps, rows.magnitudes, rows.tiles);
   return launched("split_columns");
+}
+
+// Splits both matrices, and clears counters where rows of either are split.
+inline LaunchStatus split_operands(const Operand& left, const RowsToSplit& left_rows, const Operand& right,
+                                   const RowsToSplit& right_rows, int64_t depth, unsigned* counters, int64_t count,
+                                   cudaStream_t stream) {
+  LaunchStatus status = {nullptr, nullptr};
+  if (left.depth_runs || right.depth_runs) {
+    status = split_by_rows(left.depth_runs ? left_rows : RowsToSplit{}, right.depth_runs ? right_rows : RowsToSplit{},
+                           depth, counters, count, stream);
+  }
+  if (status.kernel == nullptr && !left.depth_runs) status = split_by_columns(left_rows, depth, stream);
+  if (status.kernel == nullptr && !right.depth_runs) status = split_by_columns(right_rows, depth, stream);
+  return status;
 }
 
 inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, const uint8_t* tiles,
@@ -1227,9 +1251,14 @@ inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, cons
   return {tiles, magnitudes, operand.values, operand.depth_runs ? depth : 1, operand.depth_runs ? 1 : operand.extent};
 }
 
-// Clusters that run at the same time; 0 and a reason where there is none.
+// Clusters that run at the same time on a device; 0 and a reason where there is none. Asked for once: the first kernels
+// of a product are short, so the GPU waits for a host that is slow.
 inline cudaError_t clusters_at_once(int device, int& clusters) {
-  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  clusters = device >= 0 && device < kDevices ? known[device].load() : 0;
+  if (clusters > 0) return cudaSuccess;
+  cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMultiplyShared);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
@@ -1243,7 +1272,9 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   config.dynamicSmemBytes = kMultiplyShared;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  error = cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  if (error == cudaSuccess && device >= 0 && device < kDevices) known[device].store(clusters);
+  return error;
 }
 
 // Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
@@ -1278,13 +1309,11 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
   const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
   const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  const RowsToSplit left_rows = {left.values, m, layout.rows_left, left_magnitudes, left_tiles};
+  const RowsToSplit right_rows = {right.values, n, before, right_magnitudes, right_tiles};
+  const LaunchStatus status =
+      split_operands(left, left_rows, right, right_rows, k, counters, layout.counters(), stream);
   if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
-    return launched("clearing counters");
-  }
   const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
                            counters,                 counters + 1,
                            right_magnitudes,         right_tiles};
@@ -1913,10 +1942,10 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
     return getattr(torch.ops, namespace)
 
 
-def flags_of_tensor_cores():
+def flags_of_sm_90a():
     """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
     capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
-    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DSM_90A"] if capabilities == {(9, 0)} else []
 
 
 def multiply(left, right):
@@ -1926,7 +1955,7 @@ def multiply(left, right):
 
 
 OPERATORS = build_operators(
-    "gemm_bias_add_hardtanh_mish_group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_tensor_cores()
+    "gemm_bias_add_hardtanh_mish_group_norm", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_sm_90a()
 )
 
 
@@ -1934,11 +1963,10 @@ class FusedFunction(torch.autograd.Function):
     """The kernels as one differentiable operation."""
 
     @staticmethod
-    def forward(ctx, x, weight, linear_bias, added_bias, norm_weight, norm_bias, groups, eps):
-        """Return y (batch, out_features); keeps the product and the statistics (2, batch, groups)."""
-        x, weight, norm_weight = x.contiguous(), weight.contiguous(), norm_weight.contiguous()
+    def forward(ctx, product, x, weight, linear_bias, added_bias, norm_weight, norm_bias, groups, eps):
+        """Return y (batch, out_features) from the product; keeps it and the statistics (2, batch, groups)."""
         linear_bias, added_bias = linear_bias.contiguous(), added_bias.contiguous()
-        product = multiply(x, weight.t())
+        norm_weight = norm_weight.contiguous()
         y, statistics = OPERATORS.forward(
             product, linear_bias, added_bias, norm_weight, norm_bias.contiguous(), groups, eps
         )
@@ -1952,7 +1980,7 @@ class FusedFunction(torch.autograd.Function):
         """Return those gradients that autograd asks for."""
         x, weight, linear_bias, added_bias, norm_weight, product, statistics = ctx.saved_tensors
         wants_x, wants_weight, wants_linear_bias, wants_added_bias, wants_norm_weight, wants_norm_bias = (
-            ctx.needs_input_grad[:6]
+            ctx.needs_input_grad[1:7]
         )
         one_row = added_bias.dim() > 0 and added_bias.shape[-1] == added_bias.numel() == product.shape[1]
         dz, dnorm_weight, dnorm_bias, dlinear_bias, dadded_bias = OPERATORS.backward(
@@ -1973,7 +2001,7 @@ class FusedFunction(torch.autograd.Function):
             dadded_bias = dz.sum_to_size(added_bias.shape)
         dx = multiply(dz, weight) if wants_x else None
         dweight = multiply(dz.t(), x) if wants_weight else None
-        return dx, dweight, dlinear_bias, dadded_bias, dnorm_weight, dnorm_bias, None, None
+        return None, dx, dweight, dlinear_bias, dadded_bias, dnorm_weight, dnorm_bias, None, None
 
 
 class ModelNew(nn.Module):
@@ -1997,9 +2025,13 @@ class ModelNew(nn.Module):
             raise ValueError(f"x must be (batch, in_features), got {x.dim()} dimension(s)")
         if x.shape[0] == 1 and self.bias.dim() == 2:
             x = x.expand(self.bias.shape[0], -1)  # one sample meets a bias of many rows
+        x, weight = x.contiguous(), self.gemm.weight.contiguous()
+        # Begun before autograd's bookkeeping: the GPU waits for the host until the first kernel.
+        product = multiply(x.detach(), weight.detach().t())
         return FusedFunction.apply(
+            product,
             x,
-            self.gemm.weight,
+            weight,
             self.gemm.bias,
             self.bias,
             self.groupnorm.weight,

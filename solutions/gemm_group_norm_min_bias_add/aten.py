@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"aten","minimum":"fused","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"split_from":30,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:f058d1ef523359d39a1032dd32ee47b6d9e63e4248ed27380551015c492b8efc
+# digest: sha256:a42486335ce8fc97b1d48affaad3c7d3cdcc744366cbf23ca4a9be8f3c526d28
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -1710,11 +1710,9 @@ class FusedFunction(torch.autograd.Function):
     """The kernels as one differentiable operation."""
 
     @staticmethod
-    def forward(ctx, x, weight, linear_bias, norm_weight, norm_bias, bias, groups, eps, keep):
-        """Return y; ``keep`` for a backward, which needs the minima's columns (batch,)."""
-        x, weight, linear_bias = x.contiguous(), weight.contiguous(), linear_bias.contiguous()
-        norm_weight = norm_weight.contiguous()
-        product, moments = torch.mm(x, weight.t()), None
+    def forward(ctx, product, moments, x, weight, linear_bias, norm_weight, norm_bias, bias, groups, eps, keep):
+        """Return y from the product; ``keep`` for a backward, which needs the minima's columns (batch,)."""
+        linear_bias, norm_weight = linear_bias.contiguous(), norm_weight.contiguous()
         y, columns = OPERATORS.forward(
             product, linear_bias, norm_weight, norm_bias.contiguous(), bias.contiguous(), moments, groups, eps, keep
         )
@@ -1728,7 +1726,7 @@ class FusedFunction(torch.autograd.Function):
     def backward(ctx, dy):
         """Return those gradients that autograd asks for."""
         x, weight, linear_bias, norm_weight, columns = ctx.saved_tensors
-        wants_x, wants_weight, *wants_columns, wants_bias = ctx.needs_input_grad[:6]
+        wants_x, wants_weight, *wants_columns, wants_bias = ctx.needs_input_grad[2:8]
         rows, shape = columns.shape[0], ctx.bias_shape
         dbias = None
         if wants_bias and dy.numel() == shape.numel():  # the bias has an element for each of y
@@ -1738,7 +1736,7 @@ class FusedFunction(torch.autograd.Function):
         dy = dy.reshape(outer, rows, inner)
         if not (wants_x or wants_weight or any(wants_columns)):
             dbias = OPERATORS.bias_gradient(dy).view(shape) if wants_bias else dbias
-            return None, None, None, None, None, dbias, None, None, None
+            return None, None, None, None, None, None, None, dbias, None, None, None
         summed, dlinear_bias, dnorm_weight, dnorm_bias, dx, dweight = OPERATORS.backward(
             dy,
             columns,
@@ -1754,7 +1752,7 @@ class FusedFunction(torch.autograd.Function):
             wants_weight,
         )
         dbias = summed.view(shape) if wants_bias else dbias
-        return dx, dweight, dlinear_bias, dnorm_weight, dnorm_bias, dbias, None, None, None
+        return None, None, dx, dweight, dlinear_bias, dnorm_weight, dnorm_bias, dbias, None, None, None
 
 
 class ModelNew(nn.Module):
@@ -1770,9 +1768,14 @@ class ModelNew(nn.Module):
         """Run all layers; the result is contiguous."""
         if x.dim() != 2:
             raise ValueError(f"x must be (batch, in_features), got {x.dim()} dimension(s)")
+        x, weight = x.contiguous(), self.gemm.weight.contiguous()
+        # Begun before autograd's bookkeeping: the GPU waits for the host until the first kernel.
+        product, moments = torch.mm(x.detach(), weight.detach().t()), None
         return FusedFunction.apply(
+            product,
+            moments,
             x,
-            self.gemm.weight,
+            weight,
             self.gemm.bias,
             self.group_norm.weight,
             self.group_norm.bias,

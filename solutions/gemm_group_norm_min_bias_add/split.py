@@ -1,7 +1,7 @@
 # Rendered from templates/gemm_group_norm_min_bias_add: change that, not this file, and render again.
 # template: gemm_group_norm_min_bias_add
 # parameters: {"backward":"sparse","block_k":16,"block_m":128,"block_n":128,"cluster_m":1,"cluster_n":2,"gemm":"split","minimum":"separate","partial_depth":1024,"promoted_steps":4,"rows_in_flight":2,"rows_per_block":8,"split_from":30,"stages":7,"statistics":"pass","thread_m":8,"thread_n":8,"threads":512,"values_per_thread":8}
-# digest: sha256:44949948ecbe90bb04dd983a349c29dc2bc4494d0bb8f4d593db9f6d0b754ab9
+# digest: sha256:6ba0d57eabff9491b93a85228c2696f840510d0a969666e39f744ef6ea642830
 """A linear layer, group normalisation, the least feature of each sample and a bias that broadcasts, both ways.
 
 Computes, for x of shape (batch, in_features), float32, and each group of neighbouring features of each sample:
@@ -187,6 +187,8 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
 CUDA_SOURCE = r"""
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include <atomic>
 
 namespace OP_NAMESPACE {
 
@@ -484,7 +486,7 @@ __device__ inline void normalise_share(float (&values)[kValues], const float (&w
   for (int i = 0; i < kValues; ++i) values[i] = values[i] * (rstd * weight[i]) + bias[i];
 }
 
-#ifdef TENSOR_CORES
+#ifdef SM_90A
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -677,15 +679,28 @@ __device__ inline unsigned largest_of(const float (&values)[kEight]) {
   return largest;
 }
 
-// Depth runs along memory. Grid (rows of all tiles): one block a row.
+// Rows of a matrix to be split; `extent` of them are the matrix's.
+struct RowsToSplit {
+  const float* source;
+  int64_t extent;
+  int64_t count;
+  unsigned* magnitudes;  // of rows
+  uint8_t* tiles;
+};
+
+// Depth runs along memory, in both matrices. Grid (rows of both): one block a row. It also clears counters.
 template <int kWidth>
 __global__ void __launch_bounds__(kSplitThreads)
-    split_rows(const float* __restrict__ source, int64_t extent, int64_t depth, int64_t steps,
-               unsigned* __restrict__ magnitudes, uint8_t* __restrict__ tiles) {
+    split_rows(RowsToSplit left, RowsToSplit right, int64_t depth, int64_t steps, unsigned* counters, int64_t count) {
   __shared__ unsigned of_warps[kSplitThreads / 32];
-  const int64_t row = blockIdx.x;
-  const float* const values = source + row * depth;
-  const int64_t inside = row < extent ? depth : 0;
+  const bool of_left = blockIdx.x < left.count;
+  const RowsToSplit rows = of_left ? left : right;
+  const int64_t row = of_left ? blockIdx.x : blockIdx.x - left.count;
+  const float* const values = rows.source + row * depth;
+  const int64_t inside = row < rows.extent ? depth : 0;
+  if (blockIdx.x == 0) {
+    for (int64_t i = threadIdx.x; i < count; i += kSplitThreads) counters[i] = 0;
+  }
   const int64_t eights = steps * kChunksOfStep;
   float held[kHeldEights][kEight];
   unsigned largest = 0;
@@ -703,9 +718,9 @@ __global__ void __launch_bounds__(kSplitThreads)
   __syncthreads();
 #pragma unroll
   for (int warp = 0; warp < kSplitThreads / 32; ++warp) largest = max(largest, of_warps[warp]);
-  if (threadIdx.x == 0) magnitudes[row] = largest;
+  if (threadIdx.x == 0) rows.magnitudes[row] = largest;
   const float scale = row_scale(largest);
-  uint8_t* const line = tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
+  uint8_t* const line = rows.tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
   const int chunk = static_cast<int>(threadIdx.x) % kChunksOfStep;
 #pragma unroll
   for (int i = 0; i < kHeldEights; ++i) {
@@ -1173,38 +1188,47 @@ int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int 
   return SplitLayout(m, n, k).bytes();
 }
 
-inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
-                                  unsigned* magnitudes, cudaStream_t stream) {
-  const int64_t steps = steps_of(depth);
-  const int64_t extent = operand.extent;
-  const unsigned blocks = static_cast<unsigned>(rows);
-  if (operand.depth_runs) {
-    if (reads_as_vectors(operand.values, depth)) {
-      split_rows<4><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    } else {
-      split_rows<1><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    }
-    return launched("split_rows");
-  }
-  if (cudaMemsetAsync(magnitudes, 0, rows * sizeof(unsigned), stream) != cudaSuccess) {
+// Splits rows along which depth runs, of one matrix or of both at once, and clears counters.
+inline LaunchStatus split_by_rows(const RowsToSplit& left, const RowsToSplit& right, int64_t depth, unsigned* counters,
+                                  int64_t count, cudaStream_t stream) {
+  const bool in_vectors = reads_as_vectors(left.source, depth) && reads_as_vectors(right.source, depth);
+  const auto kernel = in_vectors ? split_rows<4> : split_rows<1>;
+  const unsigned blocks = static_cast<unsigned>(left.count + right.count);
+  kernel<<<blocks, kSplitThreads, 0, stream>>>(left, right, depth, steps_of(depth), counters, count);
+  return launched("split_rows");
+}
+
+// Splits rows of a matrix along which depth does not run.
+inline LaunchStatus split_by_columns(const RowsToSplit& rows, int64_t depth, cudaStream_t stream) {
+  if (cudaMemsetAsync(rows.magnitudes, 0, rows.count * sizeof(unsigned), stream) != cudaSuccess) {
     return launched("clearing magnitudes");
   }
-  const unsigned layers = static_cast<unsigned>(ceil_div(depth, kDepthsTogether));
-  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows / kTile));
-  if (reads_as_vectors(operand.values, extent)) {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 128)), layers);
-    measure_columns<4><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<4><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  } else {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 32)), layers);
-    measure_columns<1><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<1><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  }
+  const bool in_vectors = reads_as_vectors(rows.source, rows.extent);
+  const auto measure = in_vectors ? measure_columns<4> : measure_columns<1>;
+  const dim3 strips(static_cast<unsigned>(ceil_div(rows.extent, in_vectors ? 128 : 32)),
+                    static_cast<unsigned>(ceil_div(depth, kDepthsTogether)));
+  measure<<<strips, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, rows.magnitudes);
+  const LaunchStatus status = launched("measure_columns");
+  if (status.kernel != nullptr) return status;
+  const auto split = in_vectors ? split_columns<4> : split_columns<1>;
+  const int64_t steps = steps_of(depth);
+  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows.count / kTile));
+  split<<<grid, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, steps, rows.magnitudes, rows.tiles);
   return launched("split_columns");
+}
+
+// Splits both matrices, and clears counters where rows of either are split.
+inline LaunchStatus split_operands(const Operand& left, const RowsToSplit& left_rows, const Operand& right,
+                                   const RowsToSplit& right_rows, int64_t depth, unsigned* counters, int64_t count,
+                                   cudaStream_t stream) {
+  LaunchStatus status = {nullptr, nullptr};
+  if (left.depth_runs || right.depth_runs) {
+    status = split_by_rows(left.depth_runs ? left_rows : RowsToSplit{}, right.depth_runs ? right_rows : RowsToSplit{},
+                           depth, counters, count, stream);
+  }
+  if (status.kernel == nullptr && !left.depth_runs) status = split_by_columns(left_rows, depth, stream);
+  if (status.kernel == nullptr && !right.depth_runs) status = split_by_columns(right_rows, depth, stream);
+  return status;
 }
 
 inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, const uint8_t* tiles,
@@ -1212,9 +1236,14 @@ inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, cons
   return {tiles, magnitudes, operand.values, operand.depth_runs ? depth : 1, operand.depth_runs ? 1 : operand.extent};
 }
 
-// Clusters that run at the same time; 0 and a reason where there is none.
+// Clusters that run at the same time on a device; 0 and a reason where there is none. Asked for once: the first kernels
+// of a product are short, so the GPU waits for a host that is slow.
 inline cudaError_t clusters_at_once(int device, int& clusters) {
-  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  clusters = device >= 0 && device < kDevices ? known[device].load() : 0;
+  if (clusters > 0) return cudaSuccess;
+  cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMultiplyShared);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
@@ -1228,7 +1257,9 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   config.dynamicSmemBytes = kMultiplyShared;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  error = cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  if (error == cudaSuccess && device >= 0 && device < kDevices) known[device].store(clusters);
+  return error;
 }
 
 // Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
@@ -1263,13 +1294,11 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
   const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
   const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  const RowsToSplit left_rows = {left.values, m, layout.rows_left, left_magnitudes, left_tiles};
+  const RowsToSplit right_rows = {right.values, n, before, right_magnitudes, right_tiles};
+  const LaunchStatus status =
+      split_operands(left, left_rows, right, right_rows, k, counters, layout.counters(), stream);
   if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
-    return launched("clearing counters");
-  }
   const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
                            counters,                 counters + 1,
                            right_magnitudes,         right_tiles};
@@ -2581,10 +2610,10 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
     return getattr(torch.ops, namespace)
 
 
-def flags_of_tensor_cores():
+def flags_of_sm_90a():
     """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
     capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
-    return ["-gencode=arch=compute_90a,code=sm_90a", "-DTENSOR_CORES"] if capabilities == {(9, 0)} else []
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DSM_90A"] if capabilities == {(9, 0)} else []
 
 
 def multiply(left, right):
@@ -2593,20 +2622,16 @@ def multiply(left, right):
     return torch.mm(left, right) if product is None else product
 
 
-OPERATORS = build_operators(
-    "gemm_group_norm_min_bias_add", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_tensor_cores()
-)
+OPERATORS = build_operators("gemm_group_norm_min_bias_add", LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags_of_sm_90a())
 
 
 class FusedFunction(torch.autograd.Function):
     """The kernels as one differentiable operation."""
 
     @staticmethod
-    def forward(ctx, x, weight, linear_bias, norm_weight, norm_bias, bias, groups, eps, keep):
-        """Return y; ``keep`` for a backward, which needs the minima's columns (batch,)."""
-        x, weight, linear_bias = x.contiguous(), weight.contiguous(), linear_bias.contiguous()
-        norm_weight = norm_weight.contiguous()
-        product, moments = multiply(x, weight.t()), None
+    def forward(ctx, product, moments, x, weight, linear_bias, norm_weight, norm_bias, bias, groups, eps, keep):
+        """Return y from the product; ``keep`` for a backward, which needs the minima's columns (batch,)."""
+        linear_bias, norm_weight = linear_bias.contiguous(), norm_weight.contiguous()
         y, columns = OPERATORS.forward(
             product, linear_bias, norm_weight, norm_bias.contiguous(), bias.contiguous(), moments, groups, eps, keep
         )
@@ -2620,7 +2645,7 @@ class FusedFunction(torch.autograd.Function):
     def backward(ctx, dy):
         """Return those gradients that autograd asks for."""
         x, weight, linear_bias, norm_weight, columns = ctx.saved_tensors
-        wants_x, wants_weight, *wants_columns, wants_bias = ctx.needs_input_grad[:6]
+        wants_x, wants_weight, *wants_columns, wants_bias = ctx.needs_input_grad[2:8]
         rows, shape = columns.shape[0], ctx.bias_shape
         dbias = None
         if wants_bias and dy.numel() == shape.numel():  # the bias has an element for each of y
@@ -2630,7 +2655,7 @@ class FusedFunction(torch.autograd.Function):
         dy = dy.reshape(outer, rows, inner)
         if not (wants_x or wants_weight or any(wants_columns)):
             dbias = OPERATORS.bias_gradient(dy).view(shape) if wants_bias else dbias
-            return None, None, None, None, None, dbias, None, None, None
+            return None, None, None, None, None, None, None, dbias, None, None, None
         summed, dlinear_bias, dnorm_weight, dnorm_bias, dx, dweight = OPERATORS.backward(
             dy,
             columns,
@@ -2646,7 +2671,7 @@ class FusedFunction(torch.autograd.Function):
             wants_weight,
         )
         dbias = summed.view(shape) if wants_bias else dbias
-        return dx, dweight, dlinear_bias, dnorm_weight, dnorm_bias, dbias, None, None, None
+        return None, None, dx, dweight, dlinear_bias, dnorm_weight, dnorm_bias, dbias, None, None, None
 
 
 class ModelNew(nn.Module):
@@ -2662,9 +2687,14 @@ class ModelNew(nn.Module):
         """Run all layers; the result is contiguous."""
         if x.dim() != 2:
             raise ValueError(f"x must be (batch, in_features), got {x.dim()} dimension(s)")
+        x, weight = x.contiguous(), self.gemm.weight.contiguous()
+        # Begun before autograd's bookkeeping: the GPU waits for the host until the first kernel.
+        product, moments = multiply(x.detach(), weight.detach().t()), None
         return FusedFunction.apply(
+            product,
+            moments,
             x,
-            self.gemm.weight,
+            weight,
             self.gemm.bias,
             self.group_norm.weight,
             self.group_norm.bias,

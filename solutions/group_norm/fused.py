@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"fused","threads":1024,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:4ee3458ca8dde250c4964d447c95ecaccb225f1e13f9c2d1cf0aa19c46f8adcd
+# digest: sha256:6955057e3d2f91a94b413a75cbf1f739660f1635a21610333297ea02a38ebae1
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -887,7 +887,8 @@ def operators_for(element, weight):
     halves = int((element, weight) != (torch.float32, torch.float32))
     types = f"#define ELEMENT {ELEMENTS[element]}\n#define WEIGHT {ELEMENTS[weight]}\n#define HALVES {halves}\n"
     # The compiler, too, takes a thread per kernel: of these kernels it makes the same instructions either way.
-    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, ["--split-compile=0"])
+    flags = ["--split-compile=0"]
+    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags)
 
 
 operators_for(torch.float32, torch.float32)

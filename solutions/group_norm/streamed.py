@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:2a724c1ac2215b6a13bb26ca9d895f2fc2b14bbe7efa4f1465b1eaea5ab539f4
+# digest: sha256:ff7aab2832b38c2256402028712fb5076b8ab3e54f866e77745aeed51eb11485
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -23,7 +23,7 @@ benchmarks/group_norm.md has what was tried and measured.
 
 Where groups are large, of rows that chunks of 4096 floats divide, on compute capability 9.0 and above:
 Forward:   stream_forward   grid (multiprocessors), block (832), cooperative
-Backward:  stream_backward  grid (multiprocessors), block (640), cooperative
+Backward:  stream_backward  grid (multiprocessors), block (384; of halves 704), cooperative
            affine_gradients_of_chunks  grid (channels), block (1024)
 Small groups, a block or a warp a group: normalise_held_groups up to 16384 floats; group_gradients and affine_gradients
 up to 1024. All else: group_moments, merge_moments, normalise_rows; row_part_sums, group_means, input_gradient_rows,
@@ -1179,11 +1179,20 @@ struct Choice {
 // How a launch streams: elements that are copied at once, chunks in shared memory, warps that take sums.
 constexpr int kChunkBytes = 16 << 10;
 constexpr int kChunk = kChunkBytes / sizeof(Element);
-constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
+constexpr int kForwardTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
+constexpr int kForwardWaiting = kForwardTeams + kForwardStages;  // chunks of a block, at most
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunkBytes;
+#ifdef SM_90A
+constexpr bool kMovesRegisters = sizeof(Element) == 4;  // to threads that hold chunks; halves need more warps for sums
+#else
+constexpr bool kMovesRegisters = false;
+#endif
+constexpr int kBackwardTeams = kMovesRegisters ? 2 : 4;  // each holds so many chunks of x and dy:
+constexpr int kBackwardSlots = kMovesRegisters ? 3 : 1;
 constexpr int kBackwardStages = 7;  // of x and dy each
+constexpr int kBackwardWaiting = kBackwardTeams * kBackwardSlots + kBackwardStages;
 constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
@@ -1212,19 +1221,19 @@ inline int streaming_blocks(int device, int shared_bytes) {
   return blocks < kMaxBlocks ? blocks : kMaxBlocks;
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:
-// chunks in a block's ring.
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `waiting`:
+// chunks that a block's ring and registers hold.
 //
 // A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
 // and nobody could ever go on: such groups are not streamed.
-inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int stages, int shared_bytes, int device) {
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int waiting, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   const int64_t bytes = shape.samples * shape.channels * shape.spatial * static_cast<int64_t>(sizeof(Element));
   if (is_cut && bytes >= kStreamedBytes) {
     const int blocks = streaming_blocks(device, shared_bytes);
-    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
+    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < waiting) return {Plan::kStreamed, blocks};
   }
   return {Plan::kParts, 0};  // any device, any alignment, rows that chunks do not divide
 }
@@ -1253,7 +1262,8 @@ inline int64_t streaming_sums(const Shape& shape) {
 // kUnset, which no sum and no count ever is. One warp reads the words of a group and tells the block's teams.
 //
 // Nobody waits for a block that is not running: the launch is a cooperative one. A team may wait for a chunk's barrier
-// by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (kTeams <= kStages).
+// by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (no more chunks are in
+// registers than in the ring).
 // A group has no more chunks of one block than fit its ring and registers (choice_of).
 
 constexpr int kTeam = 128;                      // threads that write a chunk
@@ -1326,23 +1336,12 @@ __device__ __forceinline__ void release_place(uint64_t* empty) {
   if (threadIdx.x % 32 == 0) barrier_arrive(empty);
 }
 
-// Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
-template <bool kEvictFirst>
+// Copies a chunk into shared memory; its bytes count at the barrier.
 __device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
-  if constexpr (kEvictFirst) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(shared_address(to)),
-        "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier)), "l"(policy)
-        : "memory");
-  } else {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
-                 : "memory");
-  }
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
+               : "memory");
 }
 
 __device__ __forceinline__ ulonglong2 read_word(const ulonglong2* word) {
@@ -1464,9 +1463,10 @@ namespace streamed_forward {
 
 constexpr int kSumWarps = kForwardSumWarps;
 constexpr int kSumThreads = kSumWarps * 32;
+constexpr int kTeams = kForwardTeams;
 constexpr int kStages = kForwardStages;
 constexpr int kThreads = 64 + kSumThreads + kTeams * kTeam;
-constexpr int kRing = ring_of(kTeams + kStages);
+constexpr int kRing = ring_of(kForwardWaiting);
 
 // What of a group's statistics a team needs: the mean in two floats, so that x - mean is exact far from zero.
 struct Statistics {
@@ -1642,7 +1642,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
       for (int k = 0; k < kPerVector; ++k) {
         values[k] = fmaf((values[k] - found.mean) - found.mean_low, scale, row_bias);
       }
-      __stcs(to + j * kTeam, Format<Element>::packed(values));
+      to[j * kTeam] = Format<Element>::packed(values);
     }
   }
 }
@@ -1665,8 +1665,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int stage = i % kStages;
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
       barrier_expect(shared.barriers.full + stage, kChunkBytes);
-      bulk_load<true>(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
-                      shared.barriers.full + stage);
+      bulk_load(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
+                shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, eps, words, shared, mean, rstd, mean_low);
@@ -1692,16 +1692,27 @@ LaunchStatus launch_streamed_forward(const Element* x, const Weight* weight, con
                           chunks, stream, chunks, x, weight, bias, eps, y, mean, rstd, mean_low, words);
 }
 
-// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in
-// shared memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
+// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy. What waits is bound by how
+// many of them fit a multiprocessor: seven in shared memory and, of floats, six in registers, 55 MB over 132
+// multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
+// much, and the other warps give them registers.
 
 namespace streamed_backward {
 
 constexpr int kSumWarps = kBackwardSumWarps;
 constexpr int kSumThreads = kSumWarps * 32;
+constexpr int kTeams = kBackwardTeams;
+constexpr int kSlots = kBackwardSlots;
 constexpr int kStages = kBackwardStages;
-constexpr int kThreads = 64 + kSumThreads + kTeams * kTeam;
-constexpr int kRing = ring_of(kTeams + kStages);
+constexpr int kFirstTeam = 64 + kSumThreads;  // its first thread
+constexpr int kThreads = kFirstTeam + kTeams * kTeam;
+constexpr int kRing = ring_of(kBackwardWaiting);
+
+// Registers of a thread: as launched, then of those that hold chunks, and of all others.
+constexpr int kLaunched = 65536 / kThreads / 8 * 8;
+constexpr int kHolding = 216;
+constexpr int kOthers = (kLaunched * kThreads - kHolding * kTeams * kTeam) / kFirstTeam / 8 * 8;
+static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups that sums fit");
 
 // What a team needs of a group: dx = dy * weight * rstd + (x - mean) * slope + offset.
 struct Coefficients {
@@ -1719,7 +1730,7 @@ struct Shared {
   int arrived[kRing];
 };
 
-static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
+static_assert(sizeof(Shared) <= kBesideRing && kTeams * kSlots <= kStages, "see plan.cuh and streaming.cuh");
 
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, const float* mean, const float* rstd,
@@ -1852,43 +1863,67 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* r
   }
 }
 
-// Writes dx of every kTeams-th chunk of the block.
+// Takes a chunk into registers, and gives its place back.
+__device__ __forceinline__ void take_chunk(const Vector* ring, int i, int thread, Shared& shared,
+                                           Vector (&x)[kVectors], Vector (&dy)[kVectors]) {
+  const int stage = i % kStages;
+  const Vector* from = ring + stage * (2 * kChunkVectors);
+  barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    x[j] = from[j * kTeam + thread];
+    dy[j] = from[kChunkVectors + j * kTeam + thread];
+  }
+  release_place(shared.barriers.empty + stage);
+}
+
+// Writes dx of a chunk as soon as its group's coefficients are known.
+__device__ __forceinline__ void write_chunk(const Chunks& chunks, int i, int thread, const Weight* weight,
+                                            Shared& shared, const Vector (&x)[kVectors], const Vector (&dy)[kVectors],
+                                            Element* dx) {
+  const int chunk = blockIdx.x + i * gridDim.x;
+  const int group = chunk / chunks.of_group;
+  const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
+  const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
+  barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
+  const Coefficients found = shared.coefficients[local % kRing];
+  const float scale = found.rstd * row_weight;
+  Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    float values[kPerVector];
+    float gradients[kPerVector];
+    Format<Element>::unpack(x[j], values);
+    Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+    for (int k = 0; k < kPerVector; ++k) {
+      const float centred = (values[k] - found.mean) - found.mean_low;
+      values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
+    }
+    __stcs(to + j * kTeam, Format<Element>::packed(values));
+  }
+}
+
+// Writes dx of every kTeams-th chunk of the block, and holds the next kSlots of them.
 __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
                                        Shared& shared, Element* dx) {
-  const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
-  const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
-  for (int i = team; i < mine; i += kTeams) {
-    const int stage = i % kStages;
-    const int chunk = blockIdx.x + i * gridDim.x;
-    const int group = chunk / chunks.of_group;
-    const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
-    const Vector* from = ring + stage * (2 * kChunkVectors);
-    Vector x[kVectors];
-    Vector dy[kVectors];
-    barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+  constexpr int kStride = kSlots * kTeams;
+  const int team = (threadIdx.x - kFirstTeam) / kTeam;
+  const int thread = (threadIdx.x - kFirstTeam) % kTeam;
+  Vector x[kSlots][kVectors];
+  Vector dy[kSlots][kVectors];
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) {
-      x[j] = from[j * kTeam + thread];
-      dy[j] = from[kChunkVectors + j * kTeam + thread];
-    }
-    release_place(shared.barriers.empty + stage);
-    const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
-    barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
-    const Coefficients found = shared.coefficients[local % kRing];
-    const float scale = found.rstd * row_weight;
-    Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int i = team + slot * kTeams;
+    if (i < mine) take_chunk(ring, i, thread, shared, x[slot], dy[slot]);
+  }
+#pragma unroll 1
+  for (int first = team; first < mine; first += kStride) {
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) {
-      float values[kPerVector];
-      float gradients[kPerVector];
-      Format<Element>::unpack(x[j], values);
-      Format<Element>::unpack(dy[j], gradients);
-#pragma unroll
-      for (int k = 0; k < kPerVector; ++k) {
-        const float centred = (values[k] - found.mean) - found.mean_low;
-        values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
-      }
-      __stcs(to + j * kTeam, Format<Element>::packed(values));
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int i = first + slot * kTeams;
+      if (i < mine) write_chunk(chunks, i, thread, weight, shared, x[slot], dy[slot], dx);
+      if (i + kStride < mine) take_chunk(ring, i + kStride, thread, shared, x[slot], dy[slot]);
     }
   }
 }
@@ -1905,6 +1940,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (mine == 0) return;
   if (threadIdx.x < kRing) shared.arrived[threadIdx.x] = 0;
   shared.barriers.init(kSumWarps + kTeam / 32);
+  if (threadIdx.x >= kFirstTeam) {
+    if constexpr (kMovesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kHolding));
+    write_gradients(chunks, mine, ring, weight, shared, dx);
+    return;
+  }
+  if constexpr (kMovesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kOthers));
   if (threadIdx.x < 32) {
     if (threadIdx.x != 0) return;
     for (int i = 0; i < mine; ++i) {
@@ -1913,15 +1954,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       Vector* to = ring + stage * (2 * kChunkVectors);
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
       barrier_expect(shared.barriers.full + stage, 2 * kChunkBytes);
-      bulk_load<false>(to, x + start, shared.barriers.full + stage);
-      bulk_load<false>(to + kChunkVectors, dy + start, shared.barriers.full + stage);
+      bulk_load(to, x + start, shared.barriers.full + stage);
+      bulk_load(to + kChunkVectors, dy + start, shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
   } else if (threadIdx.x < 64 + kSumThreads) {
     take_sums(chunks, mine, ring, weight, mean, rstd, mean_low, shared, sums, words);
-  } else {
-    write_gradients(chunks, mine, ring, weight, shared, dx);
   }
 #else
   __trap();  // code for older devices: never chosen
@@ -1979,7 +2018,7 @@ LaunchStatus launch_forward(const Element* x, const Weight* weight, const Weight
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardWaiting, kForwardShared, device);
   const CurrentDevice current(device);
   const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
   if (choice.plan == Plan::kSmall) {
@@ -2008,7 +2047,7 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, const Weight* 
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardWaiting, kBackwardShared, device);
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));
@@ -2188,6 +2227,12 @@ def build_operators(stem, launchers, cuda_source, binding_source, nvcc_flags=())
     return getattr(torch.ops, namespace)
 
 
+def flags_of_sm_90a():
+    """Return nvcc's flags for instructions of compute capability 9.0 alone; none if there are other devices."""
+    capabilities = {torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())}
+    return ["-gencode=arch=compute_90a,code=sm_90a", "-DSM_90A"] if capabilities == {(9, 0)} else []
+
+
 ELEMENTS = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 
 
@@ -2200,7 +2245,8 @@ def operators_for(element, weight):
     halves = int((element, weight) != (torch.float32, torch.float32))
     types = f"#define ELEMENT {ELEMENTS[element]}\n#define WEIGHT {ELEMENTS[weight]}\n#define HALVES {halves}\n"
     # The compiler, too, takes a thread per kernel: of these kernels it makes the same instructions either way.
-    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, ["--split-compile=0"])
+    flags = ["--split-compile=0", *flags_of_sm_90a()]
+    return build_operators("group_norm", types + LAUNCHERS, CUDA_SOURCE, BINDING_SOURCE, flags)
 
 
 operators_for(torch.float32, torch.float32)

@@ -46,7 +46,7 @@ def test_they_pass_and_no_access_is_at_fault(text: str, row_of: Callable[..., di
 
 
 def test_a_wait_that_is_missing_is_named(text: str, row_of: Callable[..., dict[str, Any]]) -> None:
-    wait = "    barrier_wait(shared.barriers.full + stage, i / kStages & 1);\n"
+    wait = "barrier_wait(shared.barriers.full + stage, i / kStages & 1);\n"
     assert text.count(wait) == 4
     row = row_of(text.replace(wait, ""), "--check")
     assert row["status"] == "UNSAFE"

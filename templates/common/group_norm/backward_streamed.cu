@@ -1,13 +1,24 @@
-// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy; seven of them lie in
-// shared memory and four in registers: 46 MB over 132 multiprocessors, 2.8 groups of 8 MB each.
+// Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy. What waits is bound by how
+// many of them fit a multiprocessor: seven in shared memory and, of floats, six in registers, 55 MB over 132
+// multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
+// much, and the other warps give them registers.
 
 namespace streamed_backward {
 
 constexpr int kSumWarps = kBackwardSumWarps;
 constexpr int kSumThreads = kSumWarps * 32;
+constexpr int kTeams = kBackwardTeams;
+constexpr int kSlots = kBackwardSlots;
 constexpr int kStages = kBackwardStages;
-constexpr int kThreads = 64 + kSumThreads + kTeams * kTeam;
-constexpr int kRing = ring_of(kTeams + kStages);
+constexpr int kFirstTeam = 64 + kSumThreads;  // its first thread
+constexpr int kThreads = kFirstTeam + kTeams * kTeam;
+constexpr int kRing = ring_of(kBackwardWaiting);
+
+// Registers of a thread: as launched, then of those that hold chunks, and of all others.
+constexpr int kLaunched = 65536 / kThreads / 8 * 8;
+constexpr int kHolding = 216;
+constexpr int kOthers = (kLaunched * kThreads - kHolding * kTeams * kTeam) / kFirstTeam / 8 * 8;
+static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups that sums fit");
 
 // What a team needs of a group: dx = dy * weight * rstd + (x - mean) * slope + offset.
 struct Coefficients {
@@ -25,7 +36,7 @@ struct Shared {
   int arrived[kRing];
 };
 
-static_assert(sizeof(Shared) <= kBesideRing && kTeams <= kStages, "see plan.cuh and streaming.cuh");
+static_assert(sizeof(Shared) <= kBesideRing && kTeams * kSlots <= kStages, "see plan.cuh and streaming.cuh");
 
 // Reads the words of each of the block's groups, and tells the teams.
 __device__ inline void combine(const Chunks& chunks, int mine, const float* mean, const float* rstd,
@@ -158,43 +169,67 @@ __device__ inline void take_sums(const Chunks& chunks, int mine, const Vector* r
   }
 }
 
-// Writes dx of every kTeams-th chunk of the block.
+// Takes a chunk into registers, and gives its place back.
+__device__ __forceinline__ void take_chunk(const Vector* ring, int i, int thread, Shared& shared,
+                                           Vector (&x)[kVectors], Vector (&dy)[kVectors]) {
+  const int stage = i % kStages;
+  const Vector* from = ring + stage * (2 * kChunkVectors);
+  barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    x[j] = from[j * kTeam + thread];
+    dy[j] = from[kChunkVectors + j * kTeam + thread];
+  }
+  release_place(shared.barriers.empty + stage);
+}
+
+// Writes dx of a chunk as soon as its group's coefficients are known.
+__device__ __forceinline__ void write_chunk(const Chunks& chunks, int i, int thread, const Weight* weight,
+                                            Shared& shared, const Vector (&x)[kVectors], const Vector (&dy)[kVectors],
+                                            Element* dx) {
+  const int chunk = blockIdx.x + i * gridDim.x;
+  const int group = chunk / chunks.of_group;
+  const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
+  const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
+  barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
+  const Coefficients found = shared.coefficients[local % kRing];
+  const float scale = found.rstd * row_weight;
+  Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    float values[kPerVector];
+    float gradients[kPerVector];
+    Format<Element>::unpack(x[j], values);
+    Format<Element>::unpack(dy[j], gradients);
+#pragma unroll
+    for (int k = 0; k < kPerVector; ++k) {
+      const float centred = (values[k] - found.mean) - found.mean_low;
+      values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
+    }
+    __stcs(to + j * kTeam, Format<Element>::packed(values));
+  }
+}
+
+// Writes dx of every kTeams-th chunk of the block, and holds the next kSlots of them.
 __device__ inline void write_gradients(const Chunks& chunks, int mine, const Vector* ring, const Weight* weight,
                                        Shared& shared, Element* dx) {
-  const int team = (threadIdx.x - 64 - kSumThreads) / kTeam;
-  const int thread = (threadIdx.x - 64 - kSumThreads) % kTeam;
-  for (int i = team; i < mine; i += kTeams) {
-    const int stage = i % kStages;
-    const int chunk = blockIdx.x + i * gridDim.x;
-    const int group = chunk / chunks.of_group;
-    const float row_weight = as_float(weight[chunks.channel(group, chunk - group * chunks.of_group)]);
-    const Vector* from = ring + stage * (2 * kChunkVectors);
-    Vector x[kVectors];
-    Vector dy[kVectors];
-    barrier_wait(shared.barriers.full + stage, i / kStages & 1);
+  constexpr int kStride = kSlots * kTeams;
+  const int team = (threadIdx.x - kFirstTeam) / kTeam;
+  const int thread = (threadIdx.x - kFirstTeam) % kTeam;
+  Vector x[kSlots][kVectors];
+  Vector dy[kSlots][kVectors];
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) {
-      x[j] = from[j * kTeam + thread];
-      dy[j] = from[kChunkVectors + j * kTeam + thread];
-    }
-    release_place(shared.barriers.empty + stage);
-    const int local = chunks.of_group >= static_cast<int>(gridDim.x) ? group : i;
-    barrier_wait(shared.barriers.ready + local % kRing, local / kRing & 1);
-    const Coefficients found = shared.coefficients[local % kRing];
-    const float scale = found.rstd * row_weight;
-    Vector* to = reinterpret_cast<Vector*>(dx + static_cast<int64_t>(chunk) * kChunk) + thread;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int i = team + slot * kTeams;
+    if (i < mine) take_chunk(ring, i, thread, shared, x[slot], dy[slot]);
+  }
+#pragma unroll 1
+  for (int first = team; first < mine; first += kStride) {
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) {
-      float values[kPerVector];
-      float gradients[kPerVector];
-      Format<Element>::unpack(x[j], values);
-      Format<Element>::unpack(dy[j], gradients);
-#pragma unroll
-      for (int k = 0; k < kPerVector; ++k) {
-        const float centred = (values[k] - found.mean) - found.mean_low;
-        values[k] = fmaf(gradients[k], scale, fmaf(centred, found.slope, found.offset));
-      }
-      __stcs(to + j * kTeam, Format<Element>::packed(values));
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const int i = first + slot * kTeams;
+      if (i < mine) write_chunk(chunks, i, thread, weight, shared, x[slot], dy[slot], dx);
+      if (i + kStride < mine) take_chunk(ring, i + kStride, thread, shared, x[slot], dy[slot]);
     }
   }
 }
@@ -211,6 +246,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (mine == 0) return;
   if (threadIdx.x < kRing) shared.arrived[threadIdx.x] = 0;
   shared.barriers.init(kSumWarps + kTeam / 32);
+  if (threadIdx.x >= kFirstTeam) {
+    if constexpr (kMovesRegisters) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kHolding));
+    write_gradients(chunks, mine, ring, weight, shared, dx);
+    return;
+  }
+  if constexpr (kMovesRegisters) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kOthers));
   if (threadIdx.x < 32) {
     if (threadIdx.x != 0) return;
     for (int i = 0; i < mine; ++i) {
@@ -219,15 +260,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       Vector* to = ring + stage * (2 * kChunkVectors);
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
       barrier_expect(shared.barriers.full + stage, 2 * kChunkBytes);
-      bulk_load<false>(to, x + start, shared.barriers.full + stage);
-      bulk_load<false>(to + kChunkVectors, dy + start, shared.barriers.full + stage);
+      bulk_load(to, x + start, shared.barriers.full + stage);
+      bulk_load(to + kChunkVectors, dy + start, shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
   } else if (threadIdx.x < 64 + kSumThreads) {
     take_sums(chunks, mine, ring, weight, mean, rstd, mean_low, shared, sums, words);
-  } else {
-    write_gradients(chunks, mine, ring, weight, shared, dx);
   }
 #else
   __trap();  // code for older devices: never chosen

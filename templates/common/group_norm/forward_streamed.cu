@@ -5,9 +5,10 @@ namespace streamed_forward {
 
 constexpr int kSumWarps = kForwardSumWarps;
 constexpr int kSumThreads = kSumWarps * 32;
+constexpr int kTeams = kForwardTeams;
 constexpr int kStages = kForwardStages;
 constexpr int kThreads = 64 + kSumThreads + kTeams * kTeam;
-constexpr int kRing = ring_of(kTeams + kStages);
+constexpr int kRing = ring_of(kForwardWaiting);
 
 // What of a group's statistics a team needs: the mean in two floats, so that x - mean is exact far from zero.
 struct Statistics {
@@ -183,7 +184,7 @@ __device__ inline void normalise_chunks(const Chunks& chunks, int mine, const Ve
       for (int k = 0; k < kPerVector; ++k) {
         values[k] = fmaf((values[k] - found.mean) - found.mean_low, scale, row_bias);
       }
-      __stcs(to + j * kTeam, Format<Element>::packed(values));
+      to[j * kTeam] = Format<Element>::packed(values);
     }
   }
 }
@@ -206,8 +207,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int stage = i % kStages;
       barrier_wait(shared.barriers.empty + stage, (i / kStages & 1) ^ 1);
       barrier_expect(shared.barriers.full + stage, kChunkBytes);
-      bulk_load<true>(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
-                      shared.barriers.full + stage);
+      bulk_load(ring + stage * kChunkVectors, x + static_cast<int64_t>(blockIdx.x + i * blocks) * kChunk,
+                shared.barriers.full + stage);
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, eps, words, shared, mean, rstd, mean_low);

@@ -14,11 +14,20 @@ struct Choice {
 // How a launch streams: elements that are copied at once, chunks in shared memory, warps that take sums.
 constexpr int kChunkBytes = 16 << 10;
 constexpr int kChunk = kChunkBytes / sizeof(Element);
-constexpr int kTeams = 4;  // of four warps; each holds one chunk in registers
+constexpr int kForwardTeams = 4;  // of four warps; each holds one chunk in registers
 constexpr int kForwardStages = 13;
+constexpr int kForwardWaiting = kForwardTeams + kForwardStages;  // chunks of a block, at most
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardShared = kForwardStages * kChunkBytes;
+#ifdef SM_90A
+constexpr bool kMovesRegisters = sizeof(Element) == 4;  // to threads that hold chunks; halves need more warps for sums
+#else
+constexpr bool kMovesRegisters = false;
+#endif
+constexpr int kBackwardTeams = kMovesRegisters ? 2 : 4;  // each holds so many chunks of x and dy:
+constexpr int kBackwardSlots = kMovesRegisters ? 3 : 1;
 constexpr int kBackwardStages = 7;  // of x and dy each
+constexpr int kBackwardWaiting = kBackwardTeams * kBackwardSlots + kBackwardStages;
 constexpr int kBackwardSumWarps = sizeof(Element) == 2 ? 4 : 2;  // as many bytes of halves are twice the work
 constexpr int kBackwardShared = 2 * kBackwardStages * kChunkBytes;
 constexpr int kMaxBlocks = 160;
@@ -47,19 +56,19 @@ inline int streaming_blocks(int device, int shared_bytes) {
   return blocks < kMaxBlocks ? blocks : kMaxBlocks;
 }
 
-// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `stages`:
-// chunks in a block's ring.
+// `is_aligned`: all tensors begin at multiples of 16 bytes; `small`: elements of a group that is small; `waiting`:
+// chunks that a block's ring and registers hold.
 //
 // A block's chunks of a group wait in its ring and registers until the whole group is there. One more than these hold,
 // and nobody could ever go on: such groups are not streamed.
-inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int stages, int shared_bytes, int device) {
+inline Choice choice_of(const Shape& shape, int64_t small, bool is_aligned, int waiting, int shared_bytes, int device) {
   const int64_t group_length = shape.channels / shape.groups * shape.spatial;
   if (group_length <= small) return {Plan::kSmall, 0};
   const bool is_cut = is_aligned && shape.spatial > 0 && shape.spatial % kChunk == 0;
   const int64_t bytes = shape.samples * shape.channels * shape.spatial * static_cast<int64_t>(sizeof(Element));
   if (is_cut && bytes >= kStreamedBytes) {
     const int blocks = streaming_blocks(device, shared_bytes);
-    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < kTeams + stages) return {Plan::kStreamed, blocks};
+    if (blocks > 0 && ceil_div(group_length / kChunk, blocks) < waiting) return {Plan::kStreamed, blocks};
   }
   return {Plan::kParts, 0};  // any device, any alignment, rows that chunks do not divide
 }

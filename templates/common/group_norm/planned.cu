@@ -11,7 +11,7 @@ LaunchStatus launch_forward(const Element* x, {% if shifted %}const Shift& shift
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(y);
-  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardStages, kForwardShared, device);
+  const Choice choice = choice_of(shape, kForwardSmall, is_aligned, kForwardWaiting, kForwardShared, device);
   const CurrentDevice current(device);
   const cudaStream_t cuda_stream = static_cast<cudaStream_t>(stream);
   if (choice.plan == Plan::kSmall) {
@@ -40,7 +40,7 @@ LaunchStatus launch_backward(const Element* dy, const Element* x, {% if shifted 
                              const float* mean, const float* rstd, const Shape& shape, const Gradients& gradients,
                              float* scratch, int device, void* stream) {
   const bool is_aligned = is_vector_aligned(x) && is_vector_aligned(dy) && is_vector_aligned(gradients.x);
-  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardStages, kBackwardShared, device);
+  const Choice choice = choice_of(shape, kBackwardSmall, is_aligned, kBackwardWaiting, kBackwardShared, device);
   if (choice.plan == Plan::kStreamed && gradients.x != nullptr && is_compiled(streamed_backward::stream_backward)) {
     const CurrentDevice current(device);
     RowSums* sums = reinterpret_cast<RowSums*>(scratch + streaming_words(shape));

@@ -9,7 +9,8 @@
 // kUnset, which no sum and no count ever is. One warp reads the words of a group and tells the block's teams.
 //
 // Nobody waits for a block that is not running: the launch is a cooperative one. A team may wait for a chunk's barrier
-// by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (kTeams <= kStages).
+// by parity since sums are taken in order, and no chunk behind a team's last is a ring ahead (no more chunks are in
+// registers than in the ring).
 // A group has no more chunks of one block than fit its ring and registers (choice_of).
 
 constexpr int kTeam = 128;                      // threads that write a chunk
@@ -56,23 +57,12 @@ __device__ __forceinline__ void release_place(uint64_t* empty) {
   if (threadIdx.x % 32 == 0) barrier_arrive(empty);
 }
 
-// Copies a chunk into shared memory; its bytes count at the barrier. With kEvictFirst they leave L2 first.
-template <bool kEvictFirst>
+// Copies a chunk into shared memory; its bytes count at the barrier.
 __device__ __forceinline__ void bulk_load(void* to, const Element* from, uint64_t* barrier) {
-  if constexpr (kEvictFirst) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(shared_address(to)),
-        "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier)), "l"(policy)
-        : "memory");
-  } else {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
-                 : "memory");
-  }
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "n"(kChunkBytes), "r"(shared_address(barrier))
+               : "memory");
 }
 
 __device__ __forceinline__ ulonglong2 read_word(const ulonglong2* word) {

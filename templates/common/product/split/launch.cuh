@@ -44,38 +44,47 @@ int64_t split_scratch(const Operand& left, const Operand& right, int64_t k, int 
   return SplitLayout(m, n, k).bytes();
 }
 
-inline LaunchStatus split_operand(const Operand& operand, int64_t depth, int64_t rows, uint8_t* tiles,
-                                  unsigned* magnitudes, cudaStream_t stream) {
-  const int64_t steps = steps_of(depth);
-  const int64_t extent = operand.extent;
-  const unsigned blocks = static_cast<unsigned>(rows);
-  if (operand.depth_runs) {
-    if (reads_as_vectors(operand.values, depth)) {
-      split_rows<4><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    } else {
-      split_rows<1><<<blocks, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-    }
-    return launched("split_rows");
-  }
-  if (cudaMemsetAsync(magnitudes, 0, rows * sizeof(unsigned), stream) != cudaSuccess) {
+// Splits rows along which depth runs, of one matrix or of both at once, and clears counters.
+inline LaunchStatus split_by_rows(const RowsToSplit& left, const RowsToSplit& right, int64_t depth, unsigned* counters,
+                                  int64_t count, cudaStream_t stream) {
+  const bool in_vectors = reads_as_vectors(left.source, depth) && reads_as_vectors(right.source, depth);
+  const auto kernel = in_vectors ? split_rows<4> : split_rows<1>;
+  const unsigned blocks = static_cast<unsigned>(left.count + right.count);
+  kernel<<<blocks, kSplitThreads, 0, stream>>>(left, right, depth, steps_of(depth), counters, count);
+  return launched("split_rows");
+}
+
+// Splits rows of a matrix along which depth does not run.
+inline LaunchStatus split_by_columns(const RowsToSplit& rows, int64_t depth, cudaStream_t stream) {
+  if (cudaMemsetAsync(rows.magnitudes, 0, rows.count * sizeof(unsigned), stream) != cudaSuccess) {
     return launched("clearing magnitudes");
   }
-  const unsigned layers = static_cast<unsigned>(ceil_div(depth, kDepthsTogether));
-  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows / kTile));
-  if (reads_as_vectors(operand.values, extent)) {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 128)), layers);
-    measure_columns<4><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<4><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  } else {
-    const dim3 strips(static_cast<unsigned>(ceil_div(extent, 32)), layers);
-    measure_columns<1><<<strips, kSplitThreads, 0, stream>>>(operand.values, extent, depth, magnitudes);
-    const LaunchStatus status = launched("measure_columns");
-    if (status.kernel != nullptr) return status;
-    split_columns<1><<<grid, kSplitThreads, 0, stream>>>(operand.values, extent, depth, steps, magnitudes, tiles);
-  }
+  const bool in_vectors = reads_as_vectors(rows.source, rows.extent);
+  const auto measure = in_vectors ? measure_columns<4> : measure_columns<1>;
+  const dim3 strips(static_cast<unsigned>(ceil_div(rows.extent, in_vectors ? 128 : 32)),
+                    static_cast<unsigned>(ceil_div(depth, kDepthsTogether)));
+  measure<<<strips, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, rows.magnitudes);
+  const LaunchStatus status = launched("measure_columns");
+  if (status.kernel != nullptr) return status;
+  const auto split = in_vectors ? split_columns<4> : split_columns<1>;
+  const int64_t steps = steps_of(depth);
+  const dim3 grid(static_cast<unsigned>(steps), static_cast<unsigned>(rows.count / kTile));
+  split<<<grid, kSplitThreads, 0, stream>>>(rows.source, rows.extent, depth, steps, rows.magnitudes, rows.tiles);
   return launched("split_columns");
+}
+
+// Splits both matrices, and clears counters where rows of either are split.
+inline LaunchStatus split_operands(const Operand& left, const RowsToSplit& left_rows, const Operand& right,
+                                   const RowsToSplit& right_rows, int64_t depth, unsigned* counters, int64_t count,
+                                   cudaStream_t stream) {
+  LaunchStatus status = {nullptr, nullptr};
+  if (left.depth_runs || right.depth_runs) {
+    status = split_by_rows(left.depth_runs ? left_rows : RowsToSplit{}, right.depth_runs ? right_rows : RowsToSplit{},
+                           depth, counters, count, stream);
+  }
+  if (status.kernel == nullptr && !left.depth_runs) status = split_by_columns(left_rows, depth, stream);
+  if (status.kernel == nullptr && !right.depth_runs) status = split_by_columns(right_rows, depth, stream);
+  return status;
 }
 
 inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, const uint8_t* tiles,
@@ -83,9 +92,14 @@ inline SplitOperand split_operand_of(const Operand& operand, int64_t depth, cons
   return {tiles, magnitudes, operand.values, operand.depth_runs ? depth : 1, operand.depth_runs ? 1 : operand.extent};
 }
 
-// Clusters that run at the same time; 0 and a reason where there is none.
+// Clusters that run at the same time on a device; 0 and a reason where there is none. Asked for once: the first kernels
+// of a product are short, so the GPU waits for a host that is slow.
 inline cudaError_t clusters_at_once(int device, int& clusters) {
-  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
+  constexpr int kDevices = 64;
+  static std::atomic<int> known[kDevices];
+  clusters = device >= 0 && device < kDevices ? known[device].load() : 0;
+  if (clusters > 0) return cudaSuccess;
+  cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(multiply_split),
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, kMultiplyShared);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute;
@@ -99,7 +113,9 @@ inline cudaError_t clusters_at_once(int device, int& clusters) {
   config.dynamicSmemBytes = kMultiplyShared;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  return cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  error = cudaOccupancyMaxActiveClusters(&clusters, multiply_split, &config);
+  if (error == cudaSuccess && device >= 0 && device < kDevices) known[device].store(clusters);
+  return error;
 }
 
 // Whether rows of the right matrix may be split while the product runs: it has to last long enough for each of them.
@@ -134,13 +150,11 @@ LaunchStatus launch_split_product(const Operand& left, const Operand& right, int
   const int64_t clusters_m = layout.rows_left / (kTile * kClusterM);
   const int64_t at_first = splits_beside(right, k, m) ? rows_at_first(clusters, clusters_m) : layout.rows_right;
   const int64_t before = at_first < layout.rows_right ? at_first : layout.rows_right;
-  LaunchStatus status = split_operand(left, k, layout.rows_left, left_tiles, left_magnitudes, stream);
+  const RowsToSplit left_rows = {left.values, m, layout.rows_left, left_magnitudes, left_tiles};
+  const RowsToSplit right_rows = {right.values, n, before, right_magnitudes, right_tiles};
+  const LaunchStatus status =
+      split_operands(left, left_rows, right, right_rows, k, counters, layout.counters(), stream);
   if (status.kernel != nullptr) return status;
-  status = split_operand(right, k, before, right_tiles, right_magnitudes, stream);
-  if (status.kernel != nullptr) return status;
-  if (cudaMemsetAsync(counters, 0, layout.counters() * sizeof(unsigned), stream) != cudaSuccess) {
-    return launched("clearing counters");
-  }
   const LaterRows later = {static_cast<int>(before), static_cast<int>(layout.rows_right),
                            counters,                 counters + 1,
                            right_magnitudes,         right_tiles};

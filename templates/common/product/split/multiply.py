@@ -1,4 +1,4 @@
-{% include "common/tensor_cores.py" %}
+{% include "common/sm_90a.py" %}
 
 
 def multiply(left, right):

@@ -1,4 +1,4 @@
-#ifdef TENSOR_CORES
+#ifdef SM_90A
 {% include "common/barriers.cuh" %}
 
 {% include "common/warpgroup.cuh" %}

@@ -21,15 +21,28 @@ __device__ inline unsigned largest_of(const float (&values)[kEight]) {
   return largest;
 }
 
-// Depth runs along memory. Grid (rows of all tiles): one block a row.
+// Rows of a matrix to be split; `extent` of them are the matrix's.
+struct RowsToSplit {
+  const float* source;
+  int64_t extent;
+  int64_t count;
+  unsigned* magnitudes;  // of rows
+  uint8_t* tiles;
+};
+
+// Depth runs along memory, in both matrices. Grid (rows of both): one block a row. It also clears counters.
 template <int kWidth>
 __global__ void __launch_bounds__(kSplitThreads)
-    split_rows(const float* __restrict__ source, int64_t extent, int64_t depth, int64_t steps,
-               unsigned* __restrict__ magnitudes, uint8_t* __restrict__ tiles) {
+    split_rows(RowsToSplit left, RowsToSplit right, int64_t depth, int64_t steps, unsigned* counters, int64_t count) {
   __shared__ unsigned of_warps[kSplitThreads / 32];
-  const int64_t row = blockIdx.x;
-  const float* const values = source + row * depth;
-  const int64_t inside = row < extent ? depth : 0;
+  const bool of_left = blockIdx.x < left.count;
+  const RowsToSplit rows = of_left ? left : right;
+  const int64_t row = of_left ? blockIdx.x : blockIdx.x - left.count;
+  const float* const values = rows.source + row * depth;
+  const int64_t inside = row < rows.extent ? depth : 0;
+  if (blockIdx.x == 0) {
+    for (int64_t i = threadIdx.x; i < count; i += kSplitThreads) counters[i] = 0;
+  }
   const int64_t eights = steps * kChunksOfStep;
   float held[kHeldEights][kEight];
   unsigned largest = 0;
@@ -47,9 +60,9 @@ __global__ void __launch_bounds__(kSplitThreads)
   __syncthreads();
 #pragma unroll
   for (int warp = 0; warp < kSplitThreads / 32; ++warp) largest = max(largest, of_warps[warp]);
-  if (threadIdx.x == 0) magnitudes[row] = largest;
+  if (threadIdx.x == 0) rows.magnitudes[row] = largest;
   const float scale = row_scale(largest);
-  uint8_t* const line = tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
+  uint8_t* const line = rows.tiles + row / kTile * steps * kTileBytes + row % kTile * kLine;
   const int chunk = static_cast<int>(threadIdx.x) % kChunksOfStep;
 #pragma unroll
   for (int i = 0; i < kHeldEights; ++i) {
