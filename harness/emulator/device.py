@@ -20,10 +20,11 @@ import torch
 import torch.utils._device
 from torch._library.custom_ops import CustomOpDef
 from torch._subclasses.meta_utils import MetaTensorDescriber
+from torch.amp.autocast_mode import autocast as autocast_class
 from torch.jit import _builtins
 from torch.nn.utils import rnn
 
-from harness.emulator import cuda_build, cuda_module
+from harness.emulator import autocast, cuda_build, cuda_module
 
 _FACTORIES = (
     "arange",
@@ -334,7 +335,6 @@ def _device_patches() -> list[_Patch]:
     context = torch.utils._device.DeviceContext
     compile_function: Any = torch.compile
     set_up_context = context.__init__
-    set_up_autocast = torch.amp.autocast_mode.autocast.__init__
     set_default = torch.set_default_device
     describe = MetaTensorDescriber.describe_tensor
 
@@ -346,9 +346,6 @@ def _device_patches() -> list[_Patch]:
 
     def context_init(self: Any, device: Any) -> None:
         set_up_context(self, _translated(device))
-
-    def autocast_init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        set_up_autocast(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
 
     def set_default_device(device: Any) -> None:
         set_default(_translated(device))
@@ -364,7 +361,7 @@ def _device_patches() -> list[_Patch]:
         (MetaTensorDescriber, "describe_tensor", describe_tensor),
         (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
         (torch, "set_default_device", set_default_device),
-        (torch.amp.autocast_mode.autocast, "__init__", autocast_init),
+        (autocast_class, "__init__", autocast.on_cpu(autocast_class.__init__)),
         (torch, "Generator", _emulated_generator()),
         (torch.accelerator, "is_available", lambda: True),
         (torch.accelerator, "device_count", lambda: 1),

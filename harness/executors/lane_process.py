@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.executors import child_main
 from harness.executors.lane import Lane
@@ -33,6 +33,9 @@ from harness.executors.session import calibrated, opened
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.zygote import Zygote
 from harness.system.processes import die_with_parent
+
+if TYPE_CHECKING:
+    import torch
 
 #: Timeout in seconds for a lane to end its workers after its driver has gone.
 END_LIMIT_S = 30.0
@@ -83,18 +86,22 @@ def serve(link: Link, zygote: Zygote) -> None:
     opening: Opening | Validation = link.receive()
     die_with_parent(opening.driver, signal.SIGTERM)
     threading.Thread(target=_end_with, args=(link.fileno(),), daemon=True).start()
+    from harness.device.devices import choose
+    from harness.emulator import autocast
+
+    device = choose(opening.device)
+    if device.type == "cpu":
+        autocast.emulate()
     if isinstance(opening, Validation):
-        _validate(link, opening)
+        _validate(link, opening, device)
     else:
         _judge(link, opening, zygote)
 
 
-def _validate(link: Link, order: Validation) -> None:
+def _validate(link: Link, order: Validation, device: torch.device) -> None:
     """Checks a problem."""
-    from harness.device.devices import choose
     from harness.judge.validation.validation import validate
 
-    device = choose(order.device)
     own_time = OwnTime(lambda: _overrun(link))
     with own_time.of(order.limit_s):
         for check in validate(order.problem, device, order.cases, lambda case: link.send(CaseBegun(case))):
