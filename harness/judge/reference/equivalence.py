@@ -8,6 +8,7 @@ for the factors. Everything fails closed: a NaN never passes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,13 @@ NUDGED_FACTOR = 4.0
 ROUNDING_OF_FLOAT64 = 1e-12
 #: An output's largest elements are judged apart if this factor separates them from all others.
 GIANT = 1e4
+#: Giants of a kind are one constant, such as a mask's, but for what an ordinary element adds: none is
+#: smaller than this share of the largest.
+CONSTANT = 0.999
 #: The most kinds of giants that are judged apart.
-MOST_KINDS = 3
+MOST_KINDS = 8
+#: From here on an element is no result whose rounding could make up the rest, but a dtype's limit.
+BEYOND_RESULTS = 1e30
 #: Number of elements that mostly show that there is no such gap.
 GLANCE = 1 << 8
 
@@ -191,26 +197,29 @@ class Giants(NamedTuple):
 
 
 def giants_of(exact: torch.Tensor) -> Giants | None:
-    """Return the giants of a float64 tensor; None if no gap of ``GIANT`` separates magnitudes."""
+    """Return the giants of a float64 tensor; None if no gap of ``GIANT`` separates constants from the rest."""
     exact = exact.detach()
     if not exact.numel():
         return None
-    most = float(torch.linalg.vector_norm(exact, ord=math.inf))
-    some = exact.reshape(-1)[:: exact.numel() // GLANCE + 1].abs()
-    if bool(((some > most / GIANT) & (some < most / 2)).any()):  # as nearly everywhere
-        return None
     size = exact.abs()
+    most = float(torch.linalg.vector_norm(exact, ord=math.inf))
+    seen = sorted(size.reshape(-1)[:: exact.numel() // GLANCE + 1].tolist(), reverse=True)
+    steps = [one for one, next_one in itertools.pairwise(seen) if next_one < CONSTANT * one]
+    if sum(one > most / GIANT for one in steps) > MOST_KINDS:  # as nearly everywhere
+        return None
     size = torch.where(size.isfinite(), size, 0.0)
     most = float(size.max())
     found: list[float] = []
     while most and len(found) < MOST_KINDS:
-        size = torch.where(size < most / 2, size, 0.0)
+        size = torch.where(size < CONSTANT * most, size, 0.0)
         others = float(size.max())
-        if not 0 < others <= most / GIANT:
-            break
         found.append(most)
+        if 0 < others <= most / GIANT:
+            if others < ROUNDING_OF_FLOAT64 * most and most < BEYOND_RESULTS:
+                return None  # the rest is what rounding left of zeros
+            return Giants(tuple((CONSTANT * one, others / one) for one in reversed(found)))
         most = others
-    return Giants(tuple((one / 2, most / one) for one in reversed(found))) if found else None
+    return None
 
 
 def magnitude(exact: torch.Tensor, giants: Giants | None = None) -> Slices:

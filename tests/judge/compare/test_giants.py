@@ -38,6 +38,8 @@ RESULTS = (
     "y.masked_fill(mask, torch.finfo(y.dtype).min)",
     "y - 1e9 * mask",
     "y.masked_fill(mask, -1e9).masked_fill(x[:, :1] > 0.5, torch.finfo(y.dtype).min)",
+    "y - 1e9 * mask - 1e9 * (x[:, :1] > 0.5)",
+    "y - 1e9 * mask - 3e6 * (x[:, :1] > 0.5)",
 )
 
 
@@ -50,7 +52,9 @@ def test_zeros_beside_a_mask_fail_and_the_answer_passes(result: str, tmp_path: P
     assert judged(problem, wrong, tmp_path, home).status is Status.WRONG_OUTPUT
 
 
-@pytest.mark.parametrize("rest", [torch.zeros(60), torch.randn(60) * 1e6])
+@pytest.mark.parametrize(
+    "rest", [torch.zeros(60), torch.randn(60) * 1e6, torch.full((60,), 1e-7), torch.linspace(-9e8, -8e8, 60)]
+)
 def test_there_are_none_without_a_gap_or_others(rest: torch.Tensor) -> None:
     assert giants_of(torch.cat([torch.full((4,), -1e9), rest]).double()) is None
 

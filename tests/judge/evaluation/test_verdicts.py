@@ -103,6 +103,10 @@ PAIRS = [
     Pair("autocast_of_its_device", "with torch.autocast(x.device.type): return x @ x.T", "with torch.autocast(x.device.type): return x @ x.T", "PASSED"),
     Pair("autocast_decorator", "return torch.autocast('cuda')(torch.matmul)(x, x.T)", "return torch.autocast('cuda')(torch.matmul)(x, x.T)", "PASSED"),
     Pair("autocast_wrong", "with torch.autocast('cuda'): return x @ x.T", "with torch.autocast('cuda'): return x @ x.T * 1.01", "WRONG_OUTPUT"),
+    # Beside numbers of one size float64 has zeros, which rounding keeps from being zero.
+    Pair("distances", "s = (x * x).sum(1); return (s[:, None] + s - 2 * x @ x.T).abs().sqrt().detach()", "s = (x * x).sum(1); return (s[:, None] + s - 2 * x @ x.T).abs().sqrt().detach()", "PASSED", inputs="torch.randn(n, 512)"),
+    Pair("distances_wrong", "s = (x * x).sum(1); return (s[:, None] + s - 2 * x @ x.T).abs().sqrt().detach()", "s = (x * x).sum(1); return 0.99 * (s[:, None] + s - 2 * x @ x.T).abs().sqrt().detach()", "WRONG_OUTPUT", inputs="torch.randn(n, 512)"),
+    Pair("cosines_wrong", "u = nn.functional.normalize(x, dim=1); return (1 - u @ u.T).detach()", "u = nn.functional.normalize(x, dim=1); return 0.99 * (1 - u @ u.T).detach()", "WRONG_OUTPUT", inputs="torch.randn(n, 512)"),
     Pair("frozen", "return x + self.w", "return x.detach() + self.w.detach()", "NO_GRADIENT", init="self.w = nn.Parameter(torch.ones(5))"),
     Pair("surrogate", "return x.sin()", "raise RuntimeError('bad \\ud800 text')", "RUNTIME_ERROR", "bad ? text"),
     Pair("unknown_signal", "return x.sin()", "os.kill(os.getpid(), 40)", "CRASHED", "signal 40"),
