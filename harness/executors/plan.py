@@ -11,6 +11,7 @@ from harness.project.cases import CUSTOM_CASE, SMALL_CASE, UNDECLARED
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
 from harness.records.run_config import RunConfig
+from harness.system.interrupts import Interrupted
 
 FULL_CASE = "full"
 Cases = tuple[tuple[str, dict[str, Any]], ...]
@@ -146,7 +147,9 @@ def fitting(problem: Problem, device: str, is_main: bool, is_round: bool = False
         return _fitting_cpu(problem, is_main, is_round) if device == "cpu" else _fitting_gpu(problem, device)
     except ProblemError as error:
         return Planned((), error=error)
-    except (Exception, SystemExit, GeneratorExit) as error:  # raised by the problem's own functions
+    except Interrupted:
+        raise
+    except BaseException as error:  # raised by the problem's own functions
         return Planned((), error=failure(problem, "measuring the sizes of its cases", error))
 
 

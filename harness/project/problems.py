@@ -29,6 +29,7 @@ from harness.project.extents import FUNCTIONS, literal_name, literals_of
 from harness.project.problem_declarations import DECLARATIONS, checked_draws, checked_seconds, declared_values
 from harness.records.record import FurtherDraw, PrecisionClass
 from harness.system.files import read_source
+from harness.system.interrupts import Interrupted
 from harness.system.streams import printing_to_stderr
 from harness.system.text import is_costly_to_parse, one_line, words_of
 
@@ -257,7 +258,7 @@ def failure(problem: Problem, what: str, error: BaseException) -> ProblemError:
 def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
     """Converts an unforeseen exception to an error of the problem whose code was running.
 
-    A problem's functions may raise any exception, even ``SystemExit``. So may torch on their
+    A problem's functions may raise any exception, even ``KeyboardInterrupt``. So may torch on their
     behalf, in a backward for instance.
 
     Args:
@@ -283,9 +284,9 @@ def faults_told(problem: Problem) -> Iterator[None]:
     """Turns an exception of a problem's own code into ``ProblemError`` (see ``fault_of``)."""
     try:
         yield
-    except ProblemError:
+    except (ProblemError, Interrupted):
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except BaseException as error:
         fault = fault_of(problem, error)
         if fault is None:
             raise

@@ -65,6 +65,8 @@ BADS = [
     Bad("model_exits", "super().__init__()", "raise SystemExit(0)", "model_exits.py:10"),
     Bad("forward_raises", FORWARD, "return undefined", "forward_raises.py:14: the reference's forward failed: NameError"),
     Bad("forward_exits", FORWARD, "raise SystemExit(0)", "forward_exits.py:14"),
+    Bad("inputs_interrupt", INPUTS, "raise KeyboardInterrupt", "inputs_interrupt.py:18"),
+    Bad("forward_interrupts", FORWARD, "raise KeyboardInterrupt", "forward_interrupts.py:14: judging with this problem failed: KeyboardInterrupt"),
     Bad("backward_raises", "class Model(", BACKWARD.format("raise KeyError('lost')"), "lost"),
     Bad("backward_exits", "class Model(", BACKWARD.format("raise SystemExit(0)"), "sys.exit"),
     Bad("backward_cannot", FORWARD, "y = (x * self.w).exp()\n        y.detach().add_(1)\n        return y", "modified by an inplace operation"),

@@ -30,6 +30,7 @@ from harness.project.cases import UNDECLARED
 from harness.project.excerpt import model_excerpt
 from harness.project.extents import Extent, Extents
 from harness.project.problems import Problem
+from harness.system.interrupts import Interrupted
 from harness.wire.structure import tensors_of
 
 #: A case of load 1: elements of inputs, outputs and parameters, elements of all results that its
@@ -127,7 +128,9 @@ def _runs(problem: Problem, constants: dict[str, Any]) -> bool:
         module = problems.load(problem, constants)
         with seeded(0), torch.no_grad():
             module.model(*module.get_init_inputs())(*module.get_inputs())
-    except (Exception, SystemExit):  # the problem's own code, with sizes that it may not allow
+    except Interrupted:
+        raise
+    except BaseException:  # the problem's own code, with sizes that it may not allow
         return False
     finally:
         problems.forget(problem, constants)
@@ -274,7 +277,9 @@ class _Search:
                 model = module.model(*arguments)
                 with work, OneStep(work.counted):
                     results = list(tensors_of(model(*inputs))) if self._calls_model else []
-        except (Exception, SystemExit):  # the problem's own code, with sizes that it may not allow
+        except Interrupted:
+            raise
+        except BaseException:  # the problem's own code, with sizes that it may not allow
             return None
         finally:
             self._operators += work.operators

@@ -44,6 +44,7 @@ from harness.project import problems
 from harness.project.cases import SMALL_CASE
 from harness.project.excerpt import hidden_constants
 from harness.project.problems import Problem, ProblemModule, fault_of
+from harness.system.interrupts import Interrupted
 from harness.system.memory import size_text
 from harness.wire.arena import dtype_name
 from harness.wire.structure import ROOT, TENSOR, paths_of
@@ -214,8 +215,10 @@ class _Case:
                 self.has_failed = True
                 yield ProblemCheck(name, False, str(error))
                 return
+            except Interrupted:
+                raise
             # The problem's code may raise anything.
-            except (Exception, SystemExit, GeneratorExit) as error:
+            except BaseException as error:
                 fault = fault_of(self._problem, error)
                 if fault is None:
                     raise
