@@ -1,6 +1,7 @@
 """Encodes constructor and forward arguments that are not tensors as tagged JSON.
 
-Only plain values can cross: None, bool, int, float, str, and lists, tuples and dicts of them.
+Only plain values can cross: None, bool, int, float, str, torch's dtypes, and lists, tuples and dicts
+of them.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def _tag(value: Any) -> Any:
         return {"tuple": [_tag(item) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[_tag(key), _tag(item)] for key, item in value.items()]}
+    if f"{type(value).__module__}.{type(value).__name__}" == "torch.dtype":  # torch may not be imported
+        return {"dtype": str(value).removeprefix("torch.")}
     raise UnsupportedValue(
         f"cannot pass a {type(value).__name__} to a candidate; supported are tensors, None, bool, int, "
-        "float, str, and lists, tuples and dicts of the plain values"
+        "float, str, torch's dtypes, and lists, tuples and dicts of the plain values"
     )
 
 
@@ -62,6 +65,10 @@ def _untag(value: Any) -> Any:
     ((tag, content),) = value.items()
     if tag == "float":
         return float(content)
+    if tag == "dtype":
+        from harness.wire.arena import dtype_named
+
+        return dtype_named(content)
     if tag == "tuple":
         return tuple(_untag(item) for item in content)
     if tag == "dict":

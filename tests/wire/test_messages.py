@@ -105,7 +105,9 @@ def test_the_end_of_the_stream_is_told() -> None:
         channel.receive(theirs)
 
 
-@pytest.mark.parametrize("value", [None, True, 3, 2.5, "a", [1, (2, [3])], {"k": (1,), 3: None}, math.inf, (), {}])
+@pytest.mark.parametrize(
+    "value", [None, True, 3, 2.5, "a", [1, (2, [3])], {"k": (1,), 3: None}, math.inf, (), {}, torch.float16]
+)
 def test_plain_values_keep_their_types(value: object) -> None:
     back = decode_plain(encode_plain(value))
     assert back == value
