@@ -11,6 +11,8 @@ import pytest
 
 from harness.errors import ProblemError
 from harness.evaluator import Answer, Entry, Evaluator
+from harness.records.record import Status
+from tests.judge.in_process import judged
 
 PROBLEM = """
 import torch
@@ -186,3 +188,14 @@ def test_constants_of_one_case_do_not_reach_the_next(tmp_path: Path, harness: Ca
         "evaluate", solution, "--problem", problem, "--device", "cpu", "--json", "--case", "odd", "--case", "full"
     )
     assert [row["status"] for row in ran.rows] == ["PASSED", "PASSED"], ran.out
+
+
+def test_a_dtype_is_an_argument_of_both_constructors(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(
+        constants="", init="self.kind = kind", forward="return x.to(self.kind)", inputs="torch.randn(n, 5)"
+    )
+    problem = problem.replace("__init__(self)", "__init__(self, kind)").replace("return []", "return [torch.float16]")
+    right = problem.replace("Model(", "ModelNew(")
+    assert judged(problem, right, tmp_path, home).status is Status.PASSED
+    wrong = right.replace("to(self.kind)", "to(torch.bfloat16)")
+    assert judged(problem, wrong, tmp_path, home).status is Status.WRONG_OUTPUT
