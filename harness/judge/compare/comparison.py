@@ -35,7 +35,7 @@ from harness.judge.compare.received import (
     TensorTally,
     scale_in_piece,
 )
-from harness.judge.compare.trial_result import TrialResult, badness
+from harness.judge.compare.trial_result import ProvesNothing, TrialResult, badness
 from harness.judge.inputs.buffers import PREFIX
 from harness.judge.inputs.draws import Draw
 from harness.judge.reference.equivalence import Allowance, Errors, Slices, joined, relative
@@ -265,6 +265,7 @@ class Comparison:
                 With None it only has the size of the error.
 
         Raises:
+            ProvesNothing: An output is zero everywhere, or not finite.
             ProblemError: The reference does not run.
         """
         for name, judged in self._outputs.items():
@@ -449,7 +450,7 @@ class Comparison:
             note, cotangent = judged.note
             return replace(blank, note=note, cotangent=cotangent)
         if self._proves_nothing(name, judged):
-            raise ProblemError(
+            raise ProvesNothing(
                 f"the reference's {name} is zero everywhere, or not finite, in trial {self._trial}: "
                 "comparing it proves nothing"
             )

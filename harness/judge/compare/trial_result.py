@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from harness.errors import ProblemError
 from harness.judge.inputs.situations import Usage
 from harness.records.record import PrecisionClass, TensorReport
+
+
+class ProvesNothing(ProblemError):
+    """The error for a draw under which an output is zero everywhere, or not finite: another draw may tell more."""
 
 
 @dataclass

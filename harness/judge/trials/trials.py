@@ -13,7 +13,7 @@ import torch
 
 from harness.judge.case_context import ORDINARY, CaseContext
 from harness.judge.compare.explanation import explained, summed_kinks, worst_reports
-from harness.judge.compare.trial_result import TrialResult
+from harness.judge.compare.trial_result import ProvesNothing, TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.copying import holds_functions
@@ -43,6 +43,8 @@ FEWEST_ASIDE, MOST_ASIDE = 8, 16
 ASIDE_OF_MANY_ELEMENTS = 2
 #: A trial calls forward and backward three times each; the two take about the same time.
 CALLS_OF_A_TRIAL = 6
+#: Draws of a trial, one after another, in each of which an output is zero everywhere, before the judge gives up.
+MOST_DRAWS = 8
 #: Above this relative budget a comparison says little about a tensor.
 VAGUE_BUDGET = 0.03
 
@@ -70,12 +72,15 @@ class Plan:
     own_seed: int
     is_brief: bool = False
 
-    def draw(self, trial: int) -> Draw:
-        """Make a trial's draw; the two numbers after the last are for calls without gradients."""
-        if trial == 0 and len(self.seeds) > 1:
+    def draw(self, trial: int, attempt: int = 0) -> Draw:
+        """Make a trial's draw; the two numbers after the last are for calls without gradients.
+
+        A further attempt gives another draw.
+        """
+        if trial == 0 and len(self.seeds) > 1 and not attempt:
             return self.first
         seeds = (*self.seeds, self.own_seed, derive_seed(str(self.own_seed), "serving"))
-        source, seed = self.source, seeds[trial]
+        source, seed = self.source, derive_seed(str(seeds[trial]), "again", attempt) if attempt else seeds[trial]
         drawn = draw(source.problem, source.module, source.args, seed, source.device)
         if not all(tensor.is_parameter for tensor in drawn.state):
             others = derive_seed(str(seed), "training")
@@ -141,21 +146,27 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
             depends on the order of threads.
         ProblemError: The reference does not run.
     """
+
+    def judged(context: CaseContext, trial: int, usage: Usage) -> TrialResult:
+        for attempt in range(MOST_DRAWS):
+            drawn = settle(context, plan.draw(trial, attempt), trial)
+            repeated = _Repeated(context, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
+            try:
+                return repeated.judged()
+            except ProvesNothing as error:
+                nothing = error
+        raise nothing
+
     results: list[TrialResult] = []
     last, started = len(plan.seeds) - 1, time.monotonic()
     for trial in range(last):
         progress(f"trial {trial + 1}/{last + 1}")
-        drawn = settle(plan.context, plan.draw(trial), trial)
-        usage = plan.usage(trial)
-        repeated = _Repeated(plan.context, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
-        results.append(repeated.judged())
+        results.append(judged(plan.context, trial, plan.usage(trial)))
         if results[-1].failed:
             return results
     for trial, usage in _on_own_draws(plan, clock, last, time.monotonic() - started):
         progress(f"trial {last + 1}/{last + 1}")
-        drawn = settle(plan.own, plan.draw(trial), trial)
-        repeated = _Repeated(plan.own, worker, clock, drawn, trial=trial, progress=progress, usage=usage)
-        results.append(repeated.judged())
+        results.append(judged(plan.own, trial, usage))
         if results[-1].failed:
             return results
     final = results[-1]

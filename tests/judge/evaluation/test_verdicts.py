@@ -77,6 +77,8 @@ PAIRS = [
     Pair("every_other_call", "return torch.tanh(x)", "self.calls += 1; return torch.tanh(x) * (1 + self.calls % 2)", "WRONG_OUTPUT", "changes from call to call", init="self.calls = 0", options=("--forward-only",)),
     Pair("nan_reference", "return x * float('nan')", "return x * float('nan')", "2", "proves nothing"),
     Pair("zero_reference", "return x * 0", "return x * 0", "2", "proves nothing"),
+    Pair("sometimes_zero", "return torch.relu(x.sin() * (x[0, 0] > 0))", "return torch.relu(x.sin() * (x[0, 0] > 0))", "PASSED"),
+    Pair("sometimes_zero_always", "return torch.relu(x.sin() * (x[0, 0] > 0))", "return x * 0", "WRONG_OUTPUT"),
     Pair("dead_branch", "return torch.tanh(x) + 0 * self.p", "return torch.tanh(x) + 0 * self.p", "PASSED", init="self.p = nn.Parameter(torch.randn(5))"),
     Pair("garbage_for_zero", "return torch.tanh(x) + 0 * self.p", "y = torch.tanh(x) + 0 * self.p; g = self.p * 3; return y + g - g.detach()", "WRONG_GRADIENT", "gradient of p", init="self.p = nn.Parameter(torch.randn(5))"),
     Pair("integers", "return x.argmax(1)", "return x.argmax(1)", "PASSED"),
