@@ -83,6 +83,7 @@ PAIRS = [
     Pair("garbage_for_zero", "return torch.tanh(x) + 0 * self.p", "y = torch.tanh(x) + 0 * self.p; g = self.p * 3; return y + g - g.detach()", "WRONG_GRADIENT", "gradient of p", init="self.p = nn.Parameter(torch.randn(5))"),
     Pair("integers", "return x.argmax(1)", "return x.argmax(1)", "PASSED"),
     Pair("integers_wrong", "return x.argmax(1)", "return x.argmin(1)", "WRONG_OUTPUT", "equal"),
+    Pair("large_integers_wrong", "return x.long() + 2**60", "return x.long() + 2**60 + (x > 5)", "WRONG_OUTPUT", "5 of 35 elements wrong", inputs="torch.arange(5.0).repeat(n, 1) + 5 * (torch.arange(n)[:, None] == 2) + 1"),
     Pair("truth", "return x > 0", "return x > 0", "PASSED"),
     Pair("truth_wrong", "return x > 0", "return x < 0", "WRONG_OUTPUT", "equal"),
     Pair("complex", "return torch.fft.fft(x)", "return torch.fft.fft(x)", "2", "complex"),
