@@ -18,6 +18,7 @@ import torch
 
 from harness.errors import ProblemError
 from harness.judge.case_context import CaseContext
+from harness.judge.compare.budgets import is_floating
 from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.exchange.exchange import Exchange
@@ -383,7 +384,7 @@ def _judged(
     """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
     usage = Usage(without_gradients=without_gradients, ways=ways)
-    return run_trial(
+    result = run_trial(
         context,
         calls.worker,
         calls.clock,
@@ -393,6 +394,21 @@ def _judged(
         normal_only=True,
         usage=usage,
     )
+    whole = {report.name for report in result.failed if not is_floating(report.dtype)}
+    if whole:
+        as_eager = whole & _equal_to_eager(calls, context, drawn, usage)
+        result.outputs = [replace(one, ok=True) if one.name in as_eager else one for one in result.outputs]
+    return result
+
+
+def _equal_to_eager(calls: _Calls, context: CaseContext, drawn: Draw | Settled, usage: Usage) -> set[str]:
+    """Return the outputs that equal eager's. Of integers, such as indices, rounding may decide in both alike."""
+    plain = drawn.draw if isinstance(drawn, Settled) else drawn
+    received = received_outputs(context, calls.worker, calls.clock, plain, usage)
+    seed = forward_seed(context, 0)
+    expected = context.reference.run(plain, seed, None, None, differentiate=False, watch=TriedOnCpu()).outputs
+    named = zip(paths_of(context.structure), received, expected, strict=True)
+    return {path for path, mine, theirs in named if torch.equal(mine, theirs)}
 
 
 def _told(result: TrialResult) -> str:

@@ -58,7 +58,9 @@ THREAD_ORDERS = ("forward", "reverse", "random")
 GIVEN, GRADIENT = "given", "gradient of "
 
 
-def received_outputs(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw) -> list[torch.Tensor]:
+def received_outputs(
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, usage: Usage = ORDINARY
+) -> list[torch.Tensor]:
     """Run a forward without gradients; return private copies of its outputs.
 
     Raises:
@@ -67,7 +69,7 @@ def received_outputs(context: CaseContext, worker: WorkerHandle, clock: Clock, d
     """
     context = replace(context, leaves=())
     seed = forward_seed(context, 0)
-    return _forward(context, worker, clock, draw, seed=seed, thread_order=THREAD_ORDERS[0])[0]
+    return _forward(context, worker, clock, draw, seed=seed, thread_order=THREAD_ORDERS[0], usage=usage)[0]
 
 
 def settle(context: CaseContext, draw: Draw, trial: int) -> Draw | Settled:

@@ -185,3 +185,13 @@ def test_a_result_without_a_batch_may_be_as_long_as_two(tmp_path: Path, home: Pa
     one = judged(problem, problem.replace("class Model(", "class ModelNew("), tmp_path, home)
     assert one.status is Status.PASSED
     assert one.robustness["larger batch"].startswith("left out: ")
+
+
+def test_indices_that_rounding_decides_may_be_eager_s_own(tmp_path: Path, home: Path) -> None:
+    problem = PROBLEM.format(draw="randn").replace("torch.relu(x - 0.5)", "torch.sigmoid(x).argmax(1)")
+    right = problem.replace("class Model(", "class ModelNew(")
+    one = judged(problem, right, tmp_path, home)
+    assert (one.status, found(one), one.robustness["large"]) == (Status.PASSED, [], "passed")
+    other = judged(problem, right.replace("torch.sigmoid(x)", "x"), tmp_path, home)
+    assert other.status is Status.PASSED
+    assert other.robustness["large"].startswith("failed: ")
