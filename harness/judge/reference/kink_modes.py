@@ -67,7 +67,10 @@ class Bounds:
         for position, edge in enumerate(edges):
             for number, exact in enumerate(edge.compared):
                 if id(exact) not in of_tensor:
-                    of_tensor[id(exact)] = self._reach(exact, eager[position][number] if eager else None)
+                    other = eager[position][number] if eager else None
+                    if name == "abs" and other is not None:  # an eigenvector's sign is no rounding
+                        other = torch.copysign(other, exact)
+                    of_tensor[id(exact)] = self._reach(exact, other)
         self._known.append((name, [_added(edge, [of_tensor[id(exact)] for exact in edge.compared]) for edge in edges]))
 
     def of(self, place: int, name: str, edges: Sequence[Edge]) -> list[Reach]:

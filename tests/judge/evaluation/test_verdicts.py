@@ -202,3 +202,13 @@ def test_a_dtype_is_an_argument_of_both_constructors(tmp_path: Path, home: Path)
     assert judged(problem, right, tmp_path, home).status is Status.PASSED
     wrong = right.replace("to(self.kind)", "to(torch.bfloat16)")
     assert judged(problem, wrong, tmp_path, home).status is Status.WRONG_OUTPUT
+
+
+def test_an_eigenvector_s_sign_makes_no_problem_unfit(tmp_path: Path, home: Path) -> None:
+    forward = "return torch.linalg.eigh(x.transpose(1, 2) @ x)[1].abs()"
+    problem = PROBLEM.format(constants="", init="pass", forward=forward, inputs="torch.randn(4, 12, 5)")
+    right = problem.replace("Model(", "ModelNew(")
+    one = judged(problem, right, tmp_path, home)
+    assert (one.status, one.unfit) == (Status.PASSED, ()), one.message
+    wrong = judged(problem, right.replace(".abs()", ".abs() * 1.001"), tmp_path, home)
+    assert wrong.status is Status.WRONG_OUTPUT
