@@ -40,15 +40,18 @@ class Lifting(DispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         has_changed: Whether there was anything to change.
         has_decided: Whether floating numbers have decided something, as a comparison does, or a cast to integers.
+        reads_bits: Whether float64 numbers were read as the bits of float32.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.has_changed = self.has_decided = False
+        self.has_changed = self.has_decided = self.reads_bits = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            return self._bits(*args)
         named: dict[str, Any] = dict(kwargs or {})
         wanted = named.get("dtype")
         if wanted is not None and (lifted := _LIFTED.get(wanted)) is not None:
@@ -63,6 +66,15 @@ class Lifting(DispatchMode):  # type: ignore[no-untyped-call]
             self.has_changed = True
             return result.to(lifted)  # torch.tensor(..., dtype=torch.float32)
         return result
+
+    def _bits(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Read or write bits: those of float32 where float64 stands for it."""
+        is_whole = not dtype.is_floating_point and not dtype.is_complex
+        if tensor.dtype is torch.float64 and is_whole and dtype.itemsize == torch.float32.itemsize:
+            self.has_changed = self.has_decided = self.reads_bits = True
+            return tensor.to(torch.float32).view(dtype)
+        result = tensor.view(dtype)
+        return result.to(torch.float64) if dtype is torch.float32 else result
 
 
 def is_rounded(exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> bool:

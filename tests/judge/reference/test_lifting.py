@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ProblemError
 from harness.records.record import Status
 from tests.judge.in_process import judged
 
@@ -61,6 +62,12 @@ QUANTISED = "h = x @ self.weight.T; return h + (h.to(torch.float8_e4m3fn).float(
 CODES = "h = (x @ self.weight.T).bfloat16().float(); return (h / h.abs().amax(-1, True) * 127).round().to(torch.int8)"
 THRESHOLD = "h = (x @ self.weight.T).bfloat16(); return torch.where(h > 1.0, h, -h).float()"
 REST = "h = x @ self.weight.T; return h.bfloat16(), h - h.bfloat16().float()"
+#: An inverse square root that starts from the bits of float32, the sign bit of a product, and an input's leading bits.
+SQUARE_ROOT = """h = (x @ self.weight.T).detach().abs() + 0.5
+        y = (0x5F3759DF - (h.view(torch.int32) >> 1)).view(torch.float32)
+        return y * (1.5 - 0.5 * h * y * y)"""
+SIGN_BIT = "return ((x @ self.weight.T).view(torch.int32) & 0x7FFFFFFF).view(torch.float32)"
+LEADING_BITS = "return (x.view(torch.int32) & -65536).view(torch.float32)"
 IN_BACKWARD = "return Linear.apply(x, self.weight)"
 
 
@@ -93,9 +100,12 @@ def test_rounding_by_the_reference_s_own_choice_is_no_duty(
         (QUANTISED, "x @ self.weight.T"),
         (CODES, "(x @ self.weight.T * 40).round().to(torch.int8)"),
         (THRESHOLD, "(lambda h: torch.where(h > 1.1, h, -h))(x @ self.weight.T)"),
+        (SQUARE_ROOT, "((x @ self.weight.T).detach().abs() + 0.5).rsqrt()"),
+        (SIGN_BIT, "(x @ self.weight.T).detach()"),
+        (LEADING_BITS, "x.detach() + 0"),
         (REST, "(x @ self.weight.T).bfloat16(), 0 * (x @ self.weight.T)"),
     ],
-    ids=["bits", "8-bit floats", "codes", "threshold", "rest"],
+    ids=["bits", "8-bit floats", "codes", "threshold", "square root", "sign bit", "leading bits", "rest"],
 )
 def test_what_is_made_of_the_bits_of_a_low_precision_is_judged(
     forward: str, without: str, tmp_path: Path, home: Path
@@ -103,3 +113,10 @@ def test_what_is_made_of_the_bits_of_a_low_precision_is_judged(
     copy, wrong = (SOURCE.format(kind="ModelNew", forward=one) for one in (forward, f"return {without}"))
     assert judged(SOURCE.format(kind="Model", forward=forward), copy, tmp_path, home).status is Status.PASSED
     assert judged(SOURCE.format(kind="Model", forward=forward), wrong, tmp_path, home).status is Status.WRONG_OUTPUT
+
+
+def test_last_bits_that_rounding_decides_are_refused_with_a_remedy(tmp_path: Path, home: Path) -> None:
+    forward = "return (x @ self.weight.T).view(torch.int32)"
+    texts = (SOURCE.format(kind=kind, forward=forward) for kind in ("Model", "ModelNew"))
+    with pytest.raises(ProblemError, match="last bits of a computed number"):
+        judged(*texts, tmp_path, home)
