@@ -72,7 +72,7 @@ def test_kernels_get_the_parameters(settings: dict[str, Value]) -> None:
     assert f"constexpr int kRowsPerBlock = {resolved['rows_per_block']};" in text
     tiled, epilogue = resolved["gemm"] == "tiled", resolved["statistics"] == "epilogue"
     sparse, fused = resolved["backward"] == "sparse", resolved["minimum"] == "fused"
-    products = ("multiply_tiles<" in text, "torch.mm(x, weight" in text, "wgmma" in text)
+    products = ("multiply_tiles<" in text, "torch.mm(x.detach(), weight" in text, "wgmma" in text)
     assert products == (tiled, resolved["gemm"] == "aten", resolved["gemm"] == "split")
     assert (f"constexpr int kPartialDepth = {resolved['partial_depth']};" in text) == tiled
     assert ("KeepGroupMoments" in text, "struct ShortGroups" in text) == (epilogue, not epilogue)
