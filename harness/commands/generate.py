@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import shlex
@@ -65,6 +66,11 @@ class Finite(click.FloatRange):
     "--candidates", type=click.IntRange(min=1), default=20, show_default=True, help="Ask for at most this many answers."
 )
 @click.option("--tokens", type=click.IntRange(min=1), help="Ask no more once this many tokens are spent.")
+@click.option(
+    "--device-seconds",
+    type=POSITIVE,
+    help="Ask no more once candidates ran this long on the device, builds not counted.",
+)
 @click.option("--minutes", type=POSITIVE, help="Ask no more after this many minutes, over all commands of the run.")
 @click.option(
     "--price",
@@ -119,6 +125,7 @@ def command(
     strategy: str,
     candidates: int,
     tokens: int | None,
+    device_seconds: float | None,
     minutes: float | None,
     price: tuple[float, float] | None,
     most_cost: float | None,
@@ -182,7 +189,7 @@ def command(
         court=court,
         proposers=proposers,
         strategy=next(one for one in strategies() if one.name == strategy),
-        budget=Budget(candidates, tokens, minutes, most_cost, price),
+        budget=Budget(candidates, tokens, minutes, most_cost, price, device_seconds),
         concurrency=concurrency,
         folder=folder if folder is not None else new_folder(place),
     )
@@ -224,7 +231,7 @@ class _Table:
             return
         if attempt.gate is not None:
             result = {True: "passed", False: "OVERFITTED", None: "undecided"}[attempt.gate.passed]
-            words = f"{result}: {attempt.gate.message}" if attempt.gate.message else result
+            words = f"{result}: {attempt.gate.words}" if attempt.gate.words else result
             print(f"{attempt.number:>4}  {'gate':8} {'':>4}  {'':24} {'':>8}  {_short(words)}", flush=True)
         else:
             parent = "" if attempt.parent is None else attempt.parent
@@ -236,8 +243,11 @@ class _Table:
         """Prints what came of the run, and the next command."""
         tokens = search.tokens
         words = f"{len(search.attempts)} attempts, {tokens.total:,} tokens{' (estimated)' if tokens.estimated else ''}"
+        passed = sum(one.has_passed for one in search.attempts)
         if self._price is not None:
-            words += f", cost {tokens.cost(self._price):.4g}"
+            cost = tokens.cost(self._price)
+            words += f", cost {cost:.4g}" + (f" ({cost / passed:.4g} for each that passed)" if passed else "")
+        words += f", {search.device_s:.1f} s of the device"
         winner = search.winner
         if winner is not None:
             record = winner.records[0].record
@@ -269,7 +279,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "records": [record.record for record in attempt.records],
         "reward": reward(attempt.records) if attempt.records else None,
         "tokens": {"sent": tokens.sent, "received": tokens.received, "estimated": tokens.estimated},
-        "gate": None if gate is None else {"passed": gate.passed, "message": gate.message, "records": gate.records},
+        "gate": None if gate is None else dataclasses.asdict(gate),
         "winner": verdict.is_winner,
     }
 

@@ -95,7 +95,7 @@ def _search(name: str, history: History) -> Search:
             parent=one.parent,
             proposer=one.proposer,
             tokens=one.tokens.total,
-            result=one.result + _GATES[None if one.gate is None else one.gate.passed],
+            result=one.result + ("" if one.gate is None else f"{_GATES[one.gate.passed]} {one.gate.words}".rstrip()),
             has_passed=one.has_passed,
             is_open=one.outcome is None,
             speedup=one.speedup,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -125,11 +126,27 @@ class Gate:
         passed: Whether it passed; None if the device or the harness kept it from being judged.
         message: Why it did not pass; or empty.
         records: Names of the records.
+        runner_up: Number of the attempt that it was timed against; None if there was none.
+        leads: Its speed over the runner-up's, by case: ratio and 95 % interval. Empty if one of them
+            could not be timed.
+        device_s: Seconds that the device ran for the gate, also to time both.
     """
 
     passed: bool | None
     message: str = ""
     records: tuple[str, ...] = ()
+    runner_up: int | None = None
+    leads: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    device_s: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The message, and how fast the attempt is beside the runner-up; empty if there is nothing to say."""
+        told = [f"{ratio:.3f}x [{low:.3f}, {high:.3f}] on {case}" for case, (ratio, low, high) in self.leads.items()]
+        if self.runner_up is None:
+            return self.message
+        beside = f"{', '.join(told)} beside attempt {self.runner_up}"
+        return "; ".join(filter(None, (self.message, beside if told else f"not timed {beside.strip()}")))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ from harness.device.devices import guess
 from harness.errors import DeviceError, UsageError
 from harness.evaluator import Evaluator
 from harness.generation.attempts import Attempt, Gate
+from harness.generation.duel import Duel, fought
 from harness.generation.mistakes import MOST_RECORDS, mistakes_in
 from harness.generation.prompts import Prompts
 from harness.project.paths import PYTHON_OPTIONS
@@ -137,9 +139,24 @@ class Court:
         """
         with self._evaluator(self.device, fresh=True) as evaluator:
             answer = evaluator.evaluate(attempt.source, self.problem.path, every_case=True)
-        names = tuple(record.record for record in answer.records)
+        gate = self._decided(answer.records)
+        return dataclasses.replace(gate, device_s=sum(record.run_s for record in answer.records))
+
+    def duel(self, first: Attempt, second: Attempt) -> Duel:
+        """Times two attempts by turns, on the cases that feedback speaks of."""
+        problem, cases = self.problem.path, self.cases
+        with self._evaluator(self.device, fresh=True, trials=1) as evaluator:
+            return fought(
+                first.source,
+                second.source,
+                lambda source: evaluator.evaluate(source, problem, cases=cases).records,
+            )
+
+    def _decided(self, records: Sequence[EvaluationRecord]) -> Gate:
+        """Returns what the records of every case mean."""
+        names = tuple(record.record for record in records)
         undecided = False
-        for record in answer.records:
+        for record in records:
             if record.status in MASKED:
                 undecided = True
             elif record.status is not Status.PASSED:
@@ -150,7 +167,9 @@ class Court:
                     return Gate(False, f"case {record.case}, draw {draw}: {result}", names)
         return Gate(None, "a case could not be judged", names) if undecided else Gate(True, "", names)
 
-    def _evaluator(self, device: str, *, check: bool = False, fresh: bool = False) -> Evaluator:
+    def _evaluator(
+        self, device: str, *, check: bool = False, fresh: bool = False, trials: int | None = None
+    ) -> Evaluator:
         return Evaluator(
             device,
             self.home,
@@ -160,6 +179,7 @@ class Court:
             refuse=[NO_OWN_KERNEL],
             check=check,
             fresh=fresh,
+            trials=trials,
         )
 
 

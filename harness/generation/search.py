@@ -28,6 +28,7 @@ from harness.generation.attempts import (
     best_of,
     estimated_tokens,
 )
+from harness.generation.duel import Duel
 from harness.generation.ideas import idea_of
 from harness.generation.judging import Court, Judge
 from harness.generation.normal_form import normal_digest
@@ -36,8 +37,10 @@ from harness.generation.transcript import Transcript
 from harness.project.paths import harness_home, project_root
 from harness.project.solutions import find_problem
 from harness.records.identity import new_run_name
+from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.timing.scores import floor_share
+from harness.timing.statistics import SpeedVerdict
 
 #: Failures in a row after which a proposer is asked no more.
 MOST_FAILURES = 3
@@ -59,6 +62,8 @@ class Budget:
         candidates: Answers.
         tokens: Tokens in both directions; None for no limit.
         minutes: Minutes of work, over all commands of the run; None for no limit.
+        device_seconds: Seconds that candidates ran on the device, builds not counted; None for no
+            limit. The gate is not refused when they are spent.
         cost: What the tokens may cost, by ``price``; None for no limit.
         price: The prices of a million tokens sent and of a million received; None if unknown.
     """
@@ -68,14 +73,15 @@ class Budget:
     minutes: float | None = None
     cost: float | None = None
     price: tuple[float, float] | None = None
+    device_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "tokens", "minutes", "cost"):
+        for name in ("candidates", "tokens", "minutes", "cost", "device_seconds"):
             value = getattr(self, name)
             if value is None and name != "candidates":
                 continue
             is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            is_whole = name in ("minutes", "cost") or (is_number and value == int(value))
+            is_whole = name not in ("candidates", "tokens") or (is_number and value == int(value))
             if not is_number or not is_whole or value <= 0:
                 raise UsageError(f"a budget of {name} must be a positive number, not {value!r}")
         if self.cost is not None and self.price is None:
@@ -228,6 +234,15 @@ class Search:
         return sum((one.tokens for one in self.attempts), Tokens())
 
     @property
+    def device_s(self) -> float:
+        """Seconds that candidates ran on the device, over all commands, without the emulator's check before a GPU."""
+        judged = (record.run_s for one in self.attempts for record in one.records if self._is_device(record))
+        return sum(judged) + sum(one.gate.device_s for one in self.attempts if one.gate is not None)
+
+    def _is_device(self, record: EvaluationRecord) -> bool:
+        return (record.device == "cpu") is self._court.on_cpu
+
+    @property
     def winner(self) -> Attempt | None:
         """The attempt that passed the gate; None if there is none."""
         return next((one for one in self.attempts if one.gate is not None and one.gate.passed), None)
@@ -358,12 +373,26 @@ class Search:
         return Verdict(attempt)
 
     def _gated(self) -> Iterator[Verdict]:
-        """Takes those that passed to the gate, the best first, until one passes."""
+        """Takes those that passed to the gate, the best first, until one passes.
+
+        On a GPU the best and the runner-up are timed by turns before, and the faster one goes first.
+        """
         while self.winner is None:
-            attempt = best_of([one for one in self.attempts if one.gate is None])
+            waiting = [one for one in self.attempts if one.gate is None]
+            attempt = best_of(waiting)
             if attempt is None or self._seconds_left() == 0:
                 return
+            runner_up = best_of([one for one in waiting if one is not attempt])
+            duel: Duel | None = None
+            if runner_up is not None and not self._court.on_cpu:
+                duel = self._court.duel(attempt, runner_up)
+                if duel.verdict is SpeedVerdict.SLOWER:
+                    attempt, runner_up, duel = runner_up, attempt, duel.reversed
             gate = self._court.gate(attempt)
+            if duel is not None and runner_up is not None:
+                device_s = gate.device_s + duel.seconds
+                leads = {case: (lead.ratio, lead.low, lead.high) for case, lead in duel.leads.items()}
+                gate = dataclasses.replace(gate, runner_up=runner_up.number, leads=leads, device_s=device_s)
             attempt = dataclasses.replace(attempt, gate=gate)
             if gate.passed is None:  # not written down: the next command of the run tries again
                 self.attempts[attempt.number - 1] = attempt
@@ -392,6 +421,8 @@ class Search:
             self.why_ended = f"the budget of {budget.tokens} tokens is spent"
         elif budget.cost is not None and budget.price is not None and self.tokens.cost(budget.price) >= budget.cost:
             self.why_ended = f"the budget of {budget.cost:g} is spent"
+        elif budget.device_seconds is not None and self.device_s >= budget.device_seconds:
+            self.why_ended = f"the budget of {budget.device_seconds:g} seconds of the device is spent"
         elif self._seconds_left() == 0:
             self.why_ended = f"the budget of {budget.minutes:g} minutes is spent"
         elif self._repeats_itself():

@@ -125,7 +125,14 @@ class History:
             gate = event["gate"]
             if gate["passed"] not in (True, False, None):
                 raise ValueError("a gate is passed or not")
-            found = Gate(gate["passed"], str(gate["message"]), tuple(map(str, gate["records"])))
+            found = Gate(
+                gate["passed"],
+                str(gate["message"]),
+                tuple(map(str, gate["records"])),
+                None if gate.get("runner_up") is None else int(gate["runner_up"]),
+                {str(case): _interval(lead) for case, lead in gate.get("leads", {}).items()},
+                float(gate.get("device_s", 0.0)),
+            )
             attempt = dataclasses.replace(attempt, gate=found)
             self.elapsed_s = float(event["elapsed_s"])
         else:
@@ -134,6 +141,16 @@ class History:
 
     def _refuse(self, why: str) -> NoReturn:
         raise UsageError(f"{one_line(str(self.path))}: {why}; choose another folder for a new run")
+
+
+def _interval(told: Any) -> tuple[float, float, float]:
+    """Returns a ratio with its interval.
+
+    Raises:
+        ValueError, TypeError: It holds something else.
+    """
+    ratio, low, high = map(float, told)
+    return ratio, low, high
 
 
 def _tokens(told: Any) -> Tokens:

@@ -16,12 +16,14 @@ from harness.errors import DeviceError, UsageError
 from harness.evaluator import Answer, Entry
 from harness.generation import judging
 from harness.generation.attempts import Attempt, Gate, Kind, Outcome, Reply, Tokens, Turn
+from harness.generation.duel import Duel, fought
 from harness.generation.judging import Court, Judge
 from harness.generation.search import Budget, Plan, Search
-from harness.generation.strategies import Refinement, Strategy, TreeSearch
+from harness.generation.strategies import BestOfN, Refinement, Strategy, TreeSearch
 from harness.project.problems import read_problem
 from harness.records.record import EvaluationRecord, Status
 from harness.records.store import Store
+from harness.timing.statistics import Interval, SpeedVerdict
 from tests.commands.test_compare import measured
 from tests.generation.kernels import PROBLEM, RIGHT
 from tests.generation.test_rewards import BLANK, failed, passed
@@ -111,11 +113,16 @@ def test_a_gpu_that_cannot_be_asked_is_told(court: Court, monkeypatch: pytest.Mo
     assert court.facts() == [facts]
 
 
+def mark(source: str) -> str:
+    return source.splitlines()[-1].split()[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FakeGpu(Court):
     """Takes the speed of a source from its last line."""
 
     judged: list[str] = field(default_factory=list)
+    timed: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def judge(self) -> Iterator[Any]:
@@ -125,11 +132,12 @@ class FakeGpu(Court):
         self.judged.append(source)
         if source.endswith("# wrong\n"):
             return (failed(Status.WRONG_OUTPUT, message="a reason"),)
-        speed, _, floor = source.splitlines()[-1].removeprefix("# ").partition(" ")
+        speed, floor = mark(source), source.splitlines()[-1].partition("# ")[2].partition(" ")[2]
         record = replace(
             measured("s", 1.0, zlib.crc32(source.encode()), own_share=1.0),
             speedup_interval={"forward_backward": (float(speed), float(speed))},
             certified={"forward_backward": CERTIFICATE},
+            run_s=1.0,
             floor={"forward_backward": {"share": [float(floor or 0.5)] * 3}},
         )
         with Store(self.home, writable=True) as store:
@@ -138,7 +146,12 @@ class FakeGpu(Court):
         return (record,)
 
     def gate(self, attempt: Attempt) -> Gate:
-        return Gate(True, "", ("b",))
+        return Gate(True, "", ("b",), device_s=2.0)
+
+    def duel(self, first: Attempt, second: Attempt) -> Duel:
+        speeds = [self.timed.get(speed, float(speed)) for speed in (mark(first.source), mark(second.source))]
+        ratio = speeds[0] / speeds[1]
+        return Duel({"small": Interval(ratio, ratio * 0.99, ratio * 1.01)}, 3.0)
 
     def facts(self) -> list[str]:
         return ["A GPU."]
@@ -157,14 +170,20 @@ class Answers:
 
 
 def searched(
-    court: Court, proposer: Answers, candidates: int, strategy: Strategy | None = None
+    court: Court,
+    proposer: Answers,
+    budget: int | Budget,
+    strategy: Strategy | None = None,
+    timed: dict[str, float] | None = None,
 ) -> tuple[Search, list[str]]:
-    fake = FakeGpu(problem=court.problem, device="cuda:0", home=court.home, root=court.root, cases=court.cases)
+    fake = FakeGpu(
+        problem=court.problem, device="cuda:0", home=court.home, root=court.root, cases=court.cases, timed=timed or {}
+    )
     plan = Plan(
         court=fake,
         proposers=[proposer],
         strategy=strategy or TreeSearch(),
-        budget=Budget(candidates),
+        budget=budget if isinstance(budget, Budget) else Budget(budget),
         folder=court.home / "run",
     )
     with contextlib.closing(Search(plan)) as search:
@@ -183,6 +202,68 @@ def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
     assert proposer.turns[3].best is not None
     edit = proposer.turns[1].prompt
     assert "forward_backward candidate: median 2" in edit
+
+
+def test_the_faster_of_the_two_fastest_goes_to_the_gate_first(court: Court) -> None:
+    """The third is the fastest by the search, and the second when both are timed by turns."""
+    search, _ = searched(court, Answers("1.2", "2.0", "2.1"), 3, BestOfN(), {"2.1": 1.0})
+    assert search.winner is not None
+    assert search.winner.gate == Gate(
+        True, "", ("b",), runner_up=3, leads={"small": (2.0, 1 / (0.5 * 1.01), 1 / (0.5 * 0.99))}, device_s=5.0
+    )
+    assert (search.winner.number, search.attempts[2].gate) == (2, None)
+    assert search.winner.gate.words == "2.000x [1.980, 2.020] on small beside attempt 3"
+    again, _ = searched(court, Answers(), 3, BestOfN())  # all of it is in the transcript
+    assert again.winner is not None
+    assert again.winner.gate == search.winner.gate
+
+
+def test_seconds_of_the_device_end_a_search(court: Court) -> None:
+    proposer = Answers("1.2", "1.3", "1.4", "1.5")
+    search, judged = searched(court, proposer, Budget(9, device_seconds=2.5))
+    assert (len(judged), search.winner is not None) == (3, True)
+    assert search.device_s == 3 * 1.0 + 2.0 + 3.0  # three attempts, the gate and the duel
+    assert search.why_ended == "the budget of 2.5 seconds of the device is spent"
+
+
+@dataclass
+class Clock:
+    """Judges sources by turns: each one's speedups, a list for each time that it is judged."""
+
+    speeds: dict[str, list[list[float]]]
+    asked: str = ""
+
+    def __call__(self, source: str) -> tuple[EvaluationRecord, ...]:
+        self.asked += source
+        speeds = self.speeds[source].pop(0)
+        if not speeds:
+            return (failed(Status.WRONG_OUTPUT),)
+        sides = {"candidate": [1.0] * len(speeds), "eager": speeds}
+        samples = {"forward": {name: {"samples_ms": series} for name, series in sides.items()}}
+        return (replace(BLANK, samples=samples, run_s=1.5),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "asked", "verdict"),
+    [
+        ([[2.0] * 9], [[1.0] * 9], "ab", SpeedVerdict.FASTER),
+        ([[1.0] * 9], [[2.0] * 9], "ab", SpeedVerdict.SLOWER),
+        ([[1.0] * 9], [[1.0] * 9], "ab", SpeedVerdict.SAME),
+        ([[1.0, 2.0] * 5] * 4, [[1.0, 2.0] * 5] * 4, "abbaabba", SpeedVerdict.UNCLEAR),
+        ([[1.0, 2.0] * 3, [2.0] * 99], [[1.0, 2.0] * 3, [1.0] * 99], "abba", SpeedVerdict.FASTER),
+        ([[2.0] * 9], [[]], "ab", SpeedVerdict.UNCLEAR),
+        ([[]], [[1.0] * 9], "a", SpeedVerdict.UNCLEAR),
+    ],
+)
+def test_a_duel_goes_on_until_one_is_ahead_beyond_noise(
+    first: list[list[float]], second: list[list[float]], asked: str, verdict: SpeedVerdict
+) -> None:
+    clock = Clock({"a": list(first), "b": list(second)})
+    duel = fought("a", "b", clock)
+    assert (clock.asked, duel.verdict) == (asked, verdict)
+    opposite = {SpeedVerdict.FASTER: SpeedVerdict.SLOWER, SpeedVerdict.SLOWER: SpeedVerdict.FASTER}
+    assert duel.reversed.verdict is opposite.get(verdict, verdict)
+    assert duel.seconds == 1.5 * sum(bool(speeds) for _, speeds in zip(asked, [*first, *second], strict=False))
 
 
 def test_a_repair_is_told_what_the_best_does_differently(court: Court) -> None:
