@@ -25,9 +25,10 @@ from harness.system.files import is_file, source_text
 from harness.system.text import printable
 
 if TYPE_CHECKING:
+    from harness.generation.attempts import Attempt
     from harness.generation.transcript import History
 
-_GATES = {None: "", True: "; passed the gate", False: "; OVERFITTED"}
+_GATES = {None: "; undecided at the gate", True: "; passed the gate", False: "; OVERFITTED"}
 
 
 @click.command("report")
@@ -88,6 +89,7 @@ def _sources(groups: Sequence[Group], store: Store) -> Sources:
 def _search(name: str, history: History) -> Search:
     """Returns a search as the report shows it."""
     told = (f"{what} {history.facts[what]}" for what in ("problem", "device", "strategy") if what in history.facts)
+    on_cpu = all(record.device == "cpu" for one in history.attempts for record in one.records)
     turns = [
         Turn(
             number=one.number,
@@ -95,7 +97,8 @@ def _search(name: str, history: History) -> Search:
             parent=one.parent,
             proposer=one.proposer,
             tokens=one.tokens.total,
-            result=one.result + ("" if one.gate is None else f"{_GATES[one.gate.passed]} {one.gate.words}".rstrip()),
+            device_s=one.device_s(on_cpu=on_cpu),
+            result=one.result + _gate(one),
             has_passed=one.has_passed,
             is_open=one.outcome is None,
             speedup=one.speedup,
@@ -106,6 +109,13 @@ def _search(name: str, history: History) -> Search:
         for one in history.attempts
     ]
     return Search(name, ", ".join(told), turns)
+
+
+def _gate(attempt: Attempt) -> str:
+    """Returns what became of an attempt at the gate; empty if it was not there."""
+    if attempt.gate is None:
+        return ""
+    return ": ".join(filter(None, (_GATES[attempt.gate.passed], attempt.gate.words)))
 
 
 def _groups(names: Sequence[str], problem: str | None, store: Store, histories: Mapping[str, History]) -> list[Group]:

@@ -190,6 +190,15 @@ class Attempt:
         """True if it passed on what feedback showed, and failed at the gate."""
         return self.gate is not None and self.gate.passed is False
 
+    def device_s(self, *, on_cpu: bool) -> float:
+        """Returns the seconds that its candidate ran on the device, also at the gate.
+
+        Args:
+            on_cpu: Whether the emulator is the device; before a GPU its check does not count.
+        """
+        judged = sum(record.run_s for record in self.records if (record.device == "cpu") is on_cpu)
+        return judged + (0.0 if self.gate is None else self.gate.device_s)
+
     @property
     def has_answer(self) -> bool:
         """True if an answer came, with code or without."""

@@ -53,8 +53,12 @@ def idea_of(attempt: Attempt, answer: str) -> Idea:
         attempt: The attempt.
         answer: Its raw answer.
     """
-    techniques = [name for name, pattern in _TECHNIQUES.items() if re.search(pattern, attempt.source)]
-    return Idea(_words(answer), ", ".join(techniques), _result(attempt))
+    return Idea(_words(answer), ", ".join(techniques_of(attempt.source)), _result(attempt))
+
+
+def techniques_of(source: str) -> tuple[str, ...]:
+    """Returns the names of the techniques that a source uses."""
+    return tuple(name for name, pattern in _TECHNIQUES.items() if re.search(pattern, source))
 
 
 def _words(answer: str) -> str:

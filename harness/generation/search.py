@@ -37,7 +37,6 @@ from harness.generation.transcript import Transcript
 from harness.project.paths import harness_home, project_root
 from harness.project.solutions import find_problem
 from harness.records.identity import new_run_name
-from harness.records.record import EvaluationRecord
 from harness.records.store import Store
 from harness.timing.scores import floor_share
 from harness.timing.statistics import SpeedVerdict
@@ -236,11 +235,7 @@ class Search:
     @property
     def device_s(self) -> float:
         """Seconds that candidates ran on the device, over all commands, without the emulator's check before a GPU."""
-        judged = (record.run_s for one in self.attempts for record in one.records if self._is_device(record))
-        return sum(judged) + sum(one.gate.device_s for one in self.attempts if one.gate is not None)
-
-    def _is_device(self, record: EvaluationRecord) -> bool:
-        return (record.device == "cpu") is self._court.on_cpu
+        return sum(one.device_s(on_cpu=self._court.on_cpu) for one in self.attempts)
 
     @property
     def winner(self) -> Attempt | None:

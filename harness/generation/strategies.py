@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.generation.attempts import WITHOUT_ANSWER, Attempt, Kind, Outcome, best_of
+from harness.generation.ideas import techniques_of
 from harness.rewards import NO_KERNEL
 
 #: The most ideas that a new branch is told.
 MOST_IDEAS = 8
 #: Weight of a bandit's bonus for what was tried less.
 EXPLORATION = 0.2
+#: Passes of so many repairs that the tree expects before it has seen any: before the first pass, and after it.
+IMPATIENT, PATIENT = (1, 3), (2, 3)
 
 
 @dataclass(frozen=True)
@@ -80,76 +83,123 @@ class Refinement:
 
 
 class TreeSearch:
-    """Grows several branches; a bandit (UCB1) chooses the branch, and beginning a new one is an arm.
+    """Grows branches: a first answer or a rewrite begins one, and repairs and edits continue it.
 
-    A branch is worth its best value, and a new one what first answers were worth so far. Within a
-    branch the turn builds on its best attempt that has not been tried often. An attempt that failed
-    is repaired. One that passed gets local edits and rewrites in turn. A new branch is told the
-    ideas of the others.
+    A turn repairs a branch that failed or begins a new one: whichever has passed more often in this
+    run, where half counts to get further. Once something has passed, every third turn edits it, and an
+    edit that made the best faster is followed by another. A bandit (UCB1) chooses the branch to edit.
+    New branches are rewrites of the best, and first answers that are told what was tried, in turn.
+
+    Before the first pass a new answer is as good as a repaired one, so repairs have to prove
+    themselves. After it a branch that failed may be the faster structure, which is worth more patience.
 
     Args:
-        most_children: Turns that may build on one attempt.
-        exploration: Weight of the bandit's bonus for branches that were tried less.
+        most_repairs: Repairs of a branch before it is given up.
+        most_edits: Edits that may build on one attempt.
+        exploration: Weight of the bandit's bonus for branches that were edited less.
     """
 
     name = "tree"
 
-    def __init__(self, most_children: int = 6, exploration: float = EXPLORATION):
-        self._most_children = most_children
+    def __init__(self, most_repairs: int = 6, most_edits: int = 6, exploration: float = EXPLORATION):
+        self._most_repairs = most_repairs
+        self._most_edits = most_edits
         self._exploration = exploration
 
     def next(self, history: Sequence[Attempt]) -> Move | None:
-        """Returns a turn in the branch that promises most, or the first turn of a new branch."""
+        """Returns a repair, an edit, or the first turn of a new branch."""
         known = [one for one in history if one.outcome not in WITHOUT_ANSWER]
-        branches = list(self._branches(known).values())
-        if not branches:
-            return Move(Kind.WRITE)
-        worths = [max(one.value for one in branch) for branch in branches]
-        firsts = [branch[0].value for branch in branches]
-        new = sum(firsts) / len(firsts) + self._bonus(len(known), len(branches) + 1)
-        arms: list[tuple[float, Move]] = []
-        for worth, branch in zip(worths, branches, strict=True):
-            node = self._node(branch, known)
-            if node is not None:
-                arms.append((worth + self._bonus(len(known), len(branch)), self._move(node, known)))
-        best = [max(branch, key=lambda one: one.value) for branch in branches]
-        tried = sorted((one for one in best if one.source and not one.is_overfitted), key=lambda one: -one.value)[
-            :MOST_IDEAS
-        ]
-        begun = Move(Kind.WRITE, unlike=tuple(one.number for one in tried))
-        return max([*arms, (new, begun)], key=lambda arm: arm[0])[1]  # of equal ones the first
+        branches = branches_of(known)
+        edit = self._edit(branches)
+        if edit is not None and self._is_time_to_edit(known):
+            return edit
+        return self._repair(known, branches) or self._begun(known, branches)
 
-    def _branches(self, known: Sequence[Attempt]) -> dict[int, list[Attempt]]:
-        """Returns the attempts of each branch by the number of its first one."""
-        root: dict[int, int] = {}
-        branches: dict[int, list[Attempt]] = {}
+    def _is_time_to_edit(self, known: Sequence[Attempt]) -> bool:
+        """Returns True if the last edit made the best faster, or each edit since the first pass had two other turns."""
+        best, edits, others, has_gained = NO_KERNEL, 0, 0, False
         for one in known:
-            root[one.number] = one.number if one.parent is None else root.get(one.parent, one.number)
-            branches.setdefault(root[one.number], []).append(one)
-        return branches
+            if best >= 0:
+                edits, others = (edits + 1, others) if one.kind is Kind.EDIT else (edits, others + 1)
+            if one.kind is Kind.EDIT and one.outcome is not None:
+                has_gained = one.value > best
+            best = max(best, one.value)
+        return has_gained or 2 * edits < others
 
-    def _node(self, branch: Sequence[Attempt], known: Sequence[Attempt]) -> Attempt | None:
-        """Returns the attempt of a branch to build on; None if all have been tried often or are open."""
-        children = Counter(one.parent for one in known)
-        open_parents = {one.parent for one in known if one.outcome is None}
-        free = [
-            one
-            for one in branch
-            if one.outcome in (Outcome.JUDGED, Outcome.NO_CODE, Outcome.TOO_LONG)
-            and not one.is_overfitted
-            and children[one.number] < self._most_children
-            and (one.has_passed or one.number not in open_parents)
-        ]
-        return max(free, key=lambda one: (one.value, one.number), default=None)
+    def _edit(self, branches: Sequence[Sequence[Attempt]]) -> Move | None:
+        """Returns an edit of the best attempt of the branch that promises most; None if none can be edited."""
+        total = sum(one.kind is Kind.EDIT for branch in branches for one in branch)
+        arms: list[tuple[float, Move]] = []
+        for branch in branches:
+            children = Counter(one.parent for one in branch if one.kind is Kind.EDIT)
+            free = [one for one in branch if one.has_passed and children[one.number] < self._most_edits]
+            if free:
+                node = max(free, key=lambda one: (one.value, one.number))
+                bonus = _bonus(self._exploration, total, 1 + sum(children.values()))
+                arms.append((node.value + bonus, Move(Kind.EDIT, node.number)))
+        return max(arms, key=lambda arm: arm[0])[1] if arms else None  # of equal ones the first
 
-    def _move(self, node: Attempt, known: Sequence[Attempt]) -> Move:
-        if not node.has_passed:
-            return Move(Kind.REPAIR, node.number)
-        turns = sum(one.parent == node.number for one in known)
-        return Move(Kind.EDIT if turns % 2 == 0 else Kind.REWRITE, node.number)
+    def _repair(self, known: Sequence[Attempt], branches: Sequence[Sequence[Attempt]]) -> Move | None:
+        """Returns a repair of the branch that is nearest to a pass; None if a new branch promises more."""
+        repairs = [one for one in known if one.kind is Kind.REPAIR]
+        firsts = [one for one in known if one.kind in (Kind.WRITE, Kind.REWRITE)]
+        doubt = PATIENT if best_of(list(known)) is not None else IMPATIENT
+        if _chance(repairs, known, doubt) < _chance(firsts, known):
+            return None
+        nodes: list[Attempt] = []
+        for branch in branches:
+            repaired = sum(one.kind is Kind.REPAIR for one in branch)
+            is_open = any(one.outcome is None for one in branch)
+            has_passed = any(one.has_passed or one.is_overfitted for one in branch)
+            last = next((one for one in reversed(branch) if one.outcome is not Outcome.DUPLICATE), None)
+            if not is_open and not has_passed and last is not None and repaired < self._most_repairs:
+                nodes.append(last)
+        best = max(nodes, key=lambda one: (one.value, one.number), default=None)
+        return None if best is None else Move(Kind.REPAIR, best.number)
 
-    def _bonus(self, total: int, tried: int) -> float:
-        return _bonus(self._exploration, total, tried)
+    def _begun(self, known: Sequence[Attempt], branches: Sequence[Sequence[Attempt]]) -> Move:
+        """Returns the first turn of a new branch."""
+        best = best_of(list(known))
+        rewrites = sum(one.kind is Kind.REWRITE for one in known)
+        since = sum(one.kind is Kind.WRITE for one in known if best is not None and one.number > best.number)
+        if best is not None and rewrites <= since:
+            return Move(Kind.REWRITE, best.number)
+        return Move(Kind.WRITE, unlike=tuple(one.number for one in _archive(branches)[:MOST_IDEAS]))
+
+
+def _archive(branches: Sequence[Sequence[Attempt]]) -> list[Attempt]:
+    """Returns the best attempts of the branches, the best first, and one alone for the same techniques."""
+    tops = (max(branch, key=lambda one: one.value) for branch in branches)
+    tried = sorted((one for one in tops if one.source and not one.is_overfitted), key=lambda one: -one.value)
+    kept: dict[object, Attempt] = {}
+    for one in tried:
+        kept.setdefault(techniques_of(one.source) or one.number, one)
+    return list(kept.values())
+
+
+def branches_of(known: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Returns the attempts by branch: a first answer or a rewrite begins one."""
+    root: dict[int, int] = {}
+    branches: dict[int, list[Attempt]] = {}
+    for one in known:
+        begins = one.parent is None or one.kind is Kind.REWRITE
+        root[one.number] = one.number if begins else root.get(one.parent or 0, one.number)
+        branches.setdefault(root[one.number], []).append(one)
+    return list(branches.values())
+
+
+def _chance(turns: Sequence[Attempt], known: Sequence[Attempt], before: tuple[int, int] = (1, 2)) -> float:
+    """Estimates the probability that such a turn passes; one that got further than its parent counts half.
+
+    Args:
+        turns: The turns; those that are open do not count.
+        known: All attempts, with the parents.
+        before: Passes and turns to count before there are any.
+    """
+    values = {one.number: one.value for one in known if one.outcome is not None}
+    ended = [one for one in turns if one.number in values]
+    further = sum(not one.has_passed and one.value > values.get(one.parent or 0, math.inf) for one in ended)
+    return (before[0] + sum(one.has_passed for one in ended) + further / 2) / (before[1] + len(ended))
 
 
 def choose_proposer(names: Sequence[str], history: Sequence[Attempt]) -> str:

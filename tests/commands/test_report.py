@@ -334,9 +334,12 @@ def test_it_fits_the_window(page: Any, width: int, scheme: str) -> None:
     assert ink != paper
 
 
+GATE = Gate(True, runner_up=1, leads={"full": (1.5, 1.4, 1.6)}, device_s=2.5)
+
+
 def test_a_search_is_shown_turn_by_turn(browser: Any, harness: Harness, filled: Path, tmp_path: Path) -> None:
     transcript = Transcript(tmp_path / f"run{SCRIPT[:8]}", {"problem": "norm", "strategy": "tree"})
-    for number, records, gate in ((1, (WRONG,), None), (2, (PASSED,), Gate(True)), (3, (), None)):
+    for number, records, gate in ((1, (WRONG,), None), (2, (PASSED,), GATE), (3, (), None)):
         asked = Attempt(number, Kind.REPAIR, number - 1 or None, SCRIPT, f"prompt {number} {SCRIPT}{CLOSING}")
         transcript.asked(asked)
         answered = replace(asked, tokens=Tokens(1000, 500))
@@ -354,12 +357,17 @@ def test_a_search_is_shown_turn_by_turn(browser: Any, harness: Harness, filled: 
     assert (ran.code, ran.out) == (0, ""), ran.err
     with opened(browser, tmp_path / "r.html") as page:
         told = page.inner_text("main")
-        assert "1 of 3 attempts passed, the first of them attempt 2; 4,500 tokens; 4,500 for each" in told
+        assert "1 of 3 attempts passed, the first of them attempt 2; 4,500 tokens; 4,500 for each that" in told
+        assert "that passed; 2.5 s of the device." in told
         rows = [row.inner_text().split("\t") for row in page.locator(".turns tbody tr").all()]
         assert [row[0] for row in rows] == ["1", "2", "3"]
         assert [row[2] for row in rows] == ["", "1", "2"]
-        assert [row[-1].strip("■✓ ") for row in rows] == ["WRONG_OUTPUT", "PASSED, at least 1.90x; passed the gate", ""]
-        assert "Best by tokens" in page.locator("figure h3").all_inner_texts()
+        assert [row[-1].strip("■✓ ") for row in rows] == [
+            "WRONG_OUTPUT",
+            f"PASSED, at least 1.90x; passed the gate: {GATE.words}",
+            "",
+        ]
+        assert {"Best by tokens", "Best by seconds of the device"} <= set(page.locator("figure h3").all_inner_texts())
         page.locator(".turns").get_by_role("link", name="2").click()
         page.locator("#page h2").filter(has_text="Attempt 2: repair").wait_for()
         answer, prompt = page.locator("#page pre").all_inner_texts()

@@ -49,7 +49,8 @@ def test_techniques_and_results_are_named() -> None:
 
 def told(history: list[Attempt]) -> tuple[int, ...]:
     """What a tree that begins a new branch tells it."""
-    move = TreeSearch(most_children=0).next(history)
+    rewrites = [Attempt(100 + one, Kind.REWRITE, 1, "m", "", Outcome.NO_CODE) for one in range(9)]
+    move = TreeSearch(most_repairs=0, most_edits=0).next([*history, *rewrites])
     assert move is not None
     assert move.kind is Kind.WRITE
     return move.unlike

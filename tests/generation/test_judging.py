@@ -196,12 +196,11 @@ def test_on_a_gpu_the_fastest_that_passes_the_gate_wins(court: Court) -> None:
     search, _ = searched(court, proposer, 4)
     assert search.winner is not None
     assert (search.winner.number, search.tokens.total) == (3, 8)
-    assert [turn.kind for turn in proposer.turns] == ["write", "edit", "rewrite", "edit"]
+    assert [turn.kind for turn in proposer.turns] == ["write", "rewrite", "edit", "edit"]
     assert proposer.turns[1].best is not None
-    assert "The best solution so far" not in proposer.turns[1].prompt + proposer.turns[2].prompt
-    assert proposer.turns[3].best is not None
-    edit = proposer.turns[1].prompt
-    assert "forward_backward candidate: median 2" in edit
+    assert "The best solution so far" not in proposer.turns[1].prompt
+    assert "forward_backward candidate: median 2" in proposer.turns[1].prompt
+    assert [turn.parent and turn.parent.number for turn in proposer.turns] == [None, 1, 1, 3]
 
 
 def test_the_faster_of_the_two_fastest_goes_to_the_gate_first(court: Court) -> None:

@@ -5,14 +5,28 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies import TASKS, Task, simulated
+from benchmarks.answer_pool import Member, read_pool
+from benchmarks.strategies import simulated, tasks_of
+from harness.errors import UsageError
 from harness.generation.attempts import Attempt, Gate, Kind, Outcome
-from harness.generation.strategies import BestOfN, Move, Refinement, Strategy, TreeSearch, choose_proposer, strategies
+from harness.generation.strategies import (
+    BestOfN,
+    Move,
+    Refinement,
+    Strategy,
+    TreeSearch,
+    branches_of,
+    choose_proposer,
+    strategies,
+)
 from harness.records.record import EvaluationRecord, Status
 from tests.generation.test_rewards import BLANK, failed, passed
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def history(strategy: Strategy, *results: EvaluationRecord | Outcome | None) -> list[Attempt]:
@@ -61,18 +75,47 @@ def test_refinement_repairs_the_last_and_improves_the_best() -> None:
 def test_the_tree_repairs_first_and_gives_up_a_branch_that_leads_nowhere() -> None:
     one = TreeSearch()
     assert one.next(history(one, BUILD)) == Move(Kind.REPAIR, 1)
-    assert one.next(history(one, BUILD, WRONG)) == Move(Kind.REPAIR, 2)
-    long = history(one, *[BUILD] * 30)
-    assert sum(attempt.parent is None for attempt in long) > 2
-    assert max(sum(child.parent == attempt.number for child in long) for attempt in long) <= 6
+    assert one.next(history(one, BUILD, WRONG)) == Move(Kind.REPAIR, 2)  # it got further
+    assert one.next(history(one, BUILD, BUILD)) == Move(Kind.WRITE, unlike=(1,))
+    long = branches_of(history(one, *[BUILD] * 40))
+    assert len(long) > 4
+    assert max(len(branch) for branch in long) <= 7
 
 
-def test_the_tree_edits_and_rewrites_what_passed_in_turn() -> None:
+def test_the_tree_repairs_more_patiently_once_something_has_passed() -> None:
     one = TreeSearch()
-    moves = [(attempt.kind, attempt.parent) for attempt in history(one, passed(2.0), passed(1.1), passed(1.1))]
-    assert moves == [(Kind.WRITE, None), (Kind.EDIT, 1), (Kind.REWRITE, 1)]
-    found = history(one, passed(1.2), passed(4.0), WRONG)
-    assert (found[2].kind, found[2].parent) == (Kind.EDIT, 2)
+    found = history(one, passed(2.0), BUILD, passed(1.9), BUILD, BUILD)
+    assert [(attempt.kind, attempt.parent) for attempt in found[1:]] == [
+        (Kind.REWRITE, 1),
+        (Kind.EDIT, 1),
+        (Kind.REPAIR, 2),
+        (Kind.REPAIR, 4),
+    ]
+
+
+def test_the_tree_begins_branches_and_edits_what_passed() -> None:
+    one = TreeSearch()
+    slow = [passed(2.0), *[passed(1.1)] * 4]
+    moves = [(attempt.kind, attempt.parent) for attempt in history(one, *slow)]
+    assert moves == [(Kind.WRITE, None), (Kind.REWRITE, 1), (Kind.EDIT, 1), (Kind.WRITE, None), (Kind.REWRITE, 1)]
+    fast = history(one, passed(2.0), passed(1.1), passed(4.0), WRONG)
+    assert (fast[3].kind, fast[3].parent) == (Kind.EDIT, 3)  # an edit that gained is followed by another
+
+
+def test_a_new_branch_is_told_the_best_attempt_of_each_technique() -> None:
+    one = TreeSearch()
+    found = history(one, passed(2.0), passed(1.5), passed(1.1))
+    for techniques, unlike in (
+        (("", "", ""), (1, 2, 3)),
+        (("__shared__", "__shared__", "atomicAdd("), (1, 3)),
+        (("__shared__", "__shared__ atomicAdd(", "atomicAdd("), (1, 2, 3)),
+    ):
+        marked = [replace(attempt, source=f"x {text}") for attempt, text in zip(found, techniques, strict=True)]
+        branch = [replace(attempt, parent=None, kind=Kind.WRITE) for attempt in marked]
+        edits = [Attempt(number, Kind.EDIT, 1, "m", "", Outcome.DUPLICATE) for number in (4, 5, 9)]
+        rewritten = Attempt(6, Kind.REWRITE, 1, "m", "", Outcome.DUPLICATE)
+        move = one.next([*branch, *edits, rewritten, replace(rewritten, number=7), replace(rewritten, number=8)])
+        assert move == Move(Kind.WRITE, unlike=unlike)
 
 
 def test_the_tree_has_several_turns_open() -> None:
@@ -108,11 +151,47 @@ def test_of_several_models_the_better_is_asked_more_often() -> None:
     assert counts["good"] > 2 * counts["weak"] > 10  # and none is given up
 
 
-@pytest.mark.parametrize("task", TASKS[2:], ids=lambda task: task.name)
-def test_in_the_simulation_the_default_does_best_on_hard_problems(task: Task) -> None:
+def pool(speeds: bool = True) -> list[Member]:
+    """Three structures: the longer, the faster, and the more often wrong."""
+    made = []
+    for structure, lines, speed in (("short", 100, 0.5), ("middle", 400, 1.0), ("long", 1000, 4.0)):
+        one = Member("p", structure, {}, lines=lines, status="PASSED")
+        for step in range(4):
+            made.append(replace(one, setting={"step": step}, speedup=speed * (4 + step) / 8 if speeds else None))
+        made += [
+            replace(made[-1], defect=status, status=status, speedup=None) for status in ("BUILD_ERROR", "WRONG_OUTPUT")
+        ]
+    return made
+
+
+def test_in_the_simulation_the_default_finds_the_fastest_structure_most_often() -> None:
+    (task,) = tasks_of(pool())
     tree, *others = [
-        statistics.median(simulated(task, strategy, 20, seed)[0] for seed in range(2000, 2100))
+        statistics.fmean(simulated(task, strategy, 20, seed)[0] for seed in range(2000, 2200))
         for strategy in strategies()
     ]
     assert tree > max(others)
     assert simulated(task, TreeSearch(), 20, 1) == simulated(task, TreeSearch(), 20, 1)
+
+
+def test_in_the_simulation_first_answers_pass_as_often_as_was_measured() -> None:
+    for right, spread in ((0.49, 1.0), (0.49, 0.0), (0.2, 1.0)):
+        (task,) = tasks_of(pool(speeds=False), right, 0.5, spread)
+        runs = [simulated(task, BestOfN(), 1, seed) for seed in range(2000)]
+        assert statistics.fmean(first == 1 for _, first in runs) == pytest.approx(right, abs=0.04)
+        assert {speed for speed, _ in runs} == {0.0}
+
+
+def test_a_pool_without_verdicts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lacks right, wrong or broken answers"):
+        tasks_of([replace(one, status=None) for one in pool()])
+    for text in ("", "[]", '{"members": [{"problem": "p"}]}'):
+        (tmp_path / "pool.json").write_text(text)
+        with pytest.raises(UsageError, match="is no pool"):
+            read_pool(tmp_path / "pool.json")
+
+
+def test_the_pool_of_the_repository_can_be_replayed() -> None:
+    tasks = tasks_of(read_pool(REPOSITORY / "benchmarks" / "answer_pool.json"))
+    assert len(tasks) == 4
+    assert all(simulated(task, TreeSearch(), 20, 1)[1] <= 21 for task in tasks)

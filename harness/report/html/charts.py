@@ -58,7 +58,9 @@ def charts(entries: Sequence[Entry], scores: Sequence[SampleScore], searches: Se
     imported("matplotlib.figure", "report")
     makers = (_forest, _errors, _light, _progress, _clocks)
     found = [maker(entries) for maker in makers]
-    return [chart for chart in (*found, _fast(scores), _by_tokens(searches)) if chart is not None]
+    return [
+        chart for chart in (*found, _fast(scores), _by_tokens(searches), _by_device_s(searches)) if chart is not None
+    ]
 
 
 def _forest(entries: Sequence[Entry]) -> Chart | None:
@@ -178,7 +180,17 @@ def _progress(entries: Sequence[Entry]) -> Chart | None:
 
 
 def _by_tokens(searches: Sequence[Search]) -> Chart | None:
-    lines = [(search.name, found) for search in searches if (found := search.best_by_tokens)][:MOST_LINES]
+    lines = [(search.name, found) for search in searches if (found := search.best_by_tokens)]
+    return _by_cost("tokens", "tokens", lines)
+
+
+def _by_device_s(searches: Sequence[Search]) -> Chart | None:
+    lines = [(search.name, found) for search in searches if (found := search.best_by_device_s)]
+    return _by_cost("device", "seconds of the device", lines)
+
+
+def _by_cost(name: str, what: str, found: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> Chart | None:
+    lines = found[:MOST_LINES]
     if not lines:
         return None
 
@@ -188,12 +200,12 @@ def _by_tokens(searches: Sequence[Search]) -> Chart | None:
             axes.step(*zip(*found, strict=True), where="post", color=colour, marker=_MARKERS[place], label=label)
         axes.set_yscale("log")
         _plain_log_ticks(axes.yaxis)
-        axes.set_xlabel("tokens")
+        axes.set_xlabel(what)
         axes.set_ylabel("best so far, times eager at least")
         axes.legend(frameon=False)
 
-    caption = "The lower end of the best speedup's interval, after the tokens of each turn."
-    return Chart("Best by tokens", caption, _svg("tokens", draw, (5.2, 3.6)))
+    caption = f"The lower end of the best speedup's interval, after the {what} of each turn."
+    return Chart(f"Best by {what}", caption, _svg(name, draw, (5.2, 3.6)))
 
 
 def _fast(scores: Sequence[SampleScore]) -> Chart | None:

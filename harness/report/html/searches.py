@@ -18,6 +18,7 @@ class Turn(NamedTuple):
         parent: Number of the attempt that it builds on; None if there is none.
         proposer: Who was asked.
         tokens: Tokens in both directions.
+        device_s: Seconds that its candidate ran on the device, also at the gate.
         result: The result in words.
         has_passed: Whether the answer passed on all cases.
         is_open: Whether there is no result yet.
@@ -32,6 +33,7 @@ class Turn(NamedTuple):
     parent: int | None
     proposer: str
     tokens: int
+    device_s: float
     result: str
     has_passed: bool
     is_open: bool
@@ -59,19 +61,29 @@ class Search(NamedTuple):
         """The turns, passes and tokens in words."""
         passed = [turn for turn in self.turns if turn.has_passed]
         tokens = sum(turn.tokens for turn in self.turns)
+        seconds = sum(turn.device_s for turn in self.turns)
         told = [f"{len(passed)} of {len(self.turns)} attempts passed", f"{tokens:,} tokens"]
         if passed:
             told[:1] = [f"{told[0]}, the first of them attempt {passed[0].number}"]
             told.append(f"{tokens / len(passed):,.0f} for each that passed")
+        told.append(f"{seconds:.1f} s of the device")
         return "; ".join(told)
 
     @property
-    def best_by_tokens(self) -> list[tuple[int, float]]:
+    def best_by_tokens(self) -> list[tuple[float, float]]:
         """The best speedup so far after each turn that has one, and the tokens spent until then."""
-        tokens, best, found = 0, 0.0, []
-        for turn in self.turns:
-            tokens += turn.tokens
+        return self._best_by([turn.tokens for turn in self.turns])
+
+    @property
+    def best_by_device_s(self) -> list[tuple[float, float]]:
+        """The same, and the seconds of the device until then."""
+        return self._best_by([turn.device_s for turn in self.turns])
+
+    def _best_by(self, costs: Sequence[float]) -> list[tuple[float, float]]:
+        spent, best, found = 0.0, 0.0, []
+        for turn, cost in zip(self.turns, costs, strict=True):
+            spent += cost
             best = max(best, turn.speedup or 0.0)
             if best:
-                found.append((tokens, best))
+                found.append((spent, best))
         return found
