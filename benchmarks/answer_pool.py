@@ -227,6 +227,11 @@ def work() -> int:
         for one in pool.values()
         if (one.status is None if on_cpu else one.full is None and one.status == "PASSED" and not one.defect)
     ]
+    if all(one.status is None for one in pool.values()) and not on_cpu:
+        raise UsageError(f"{options.pool} has no verdicts of the emulator: judge it with --device cpu before")
+    if not wanted:
+        say("nothing is missing")
+        return 0
     end = time.monotonic() + 60 * (options.minutes or 1e6)
     entries = (
         Entry(one.source, one.problem, tag=one.key, name=one.structure, trials=None if on_cpu else 1)

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import answer_pool
 from benchmarks.answer_pool import Member, read_pool, work
 from harness.entries import Answer, Entry
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.records.record import Status
 from tests.generation.test_rewards import BLANK, failed, passed
 
@@ -62,6 +62,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: Any) -> list[tuple[str, str, in
 
 def test_a_gpu_times_what_is_right_and_passed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pool = tmp_path / "pool.json"
+    with pytest.raises(UsageError, match="has no verdicts of the emulator"):
+        run(monkeypatch, pool, "--device", "cuda:0")
     monkeypatch.setattr(Judge, "lost", True)
     assert len(run(monkeypatch, pool)) == 3
     assert not pool.exists()  # nothing has a verdict
