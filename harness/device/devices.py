@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,9 +70,7 @@ def several(wanted: str, lanes: int) -> list[str]:
         DeviceError: There is no GPU.
     """
     if wanted == "all":
-        import torch
-
-        found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        found = [f"cuda:{index}" for index in range(_gpus())]
         if not found:
             choose("cuda")
     elif re.fullmatch(r"cuda:\d+(,\d+)+", wanted):
@@ -85,6 +84,20 @@ def several(wanted: str, lanes: int) -> list[str]:
             "--lanes: a GPU has one lane, because candidates that run at once would slow each other down; leave it out"
         )
     return ["cpu"] * lanes
+
+
+def _gpus() -> int:
+    """Returns the number of GPUs that the driver shows this process, in a moment; importing torch takes seconds."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+            return 0
+    except (OSError, AttributeError):  # no driver, or one under another name
+        import torch
+
+        return torch.cuda.device_count()
+    return count.value
 
 
 def capability(name: str) -> tuple[int, int] | None:

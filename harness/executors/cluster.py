@@ -31,7 +31,7 @@ from harness.executors.lane_handle import LaneDied, LaneHandle, opening_of
 from harness.executors.lanes import Lanes
 from harness.executors.payload import Payload, keep, packed, readdressed
 from harness.executors.plan import Job, Planned
-from harness.executors.prebuild import Builders, PlannedWork
+from harness.executors.prebuild import Builders, PlannedWork, most_builders
 from harness.executors.protocol import CandidateFinished, Cluster, Failure, Opened
 from harness.judge.evaluation.blank_records import blank_record
 from harness.judge.evaluation.builder import Refused
@@ -282,7 +282,7 @@ def lanes_on_cluster(cluster: Cluster, wanted: str, home: Path, is_timed: bool) 
 
         handles: list[LaneHandle] = [*started]
         kind = place.device.partition(":")[0]
-        lanes = Lanes(kind, said[0].environment, cache, builders, start, free=handles)
+        lanes = Lanes(kind, said[0].environment, cache, builders, start, free=handles, most_builders=most_builders())
         stack.enter_context(contextlib.closing(lanes))
         yield lanes
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterable
 
 from harness.executors.lanes import Lanes
 from harness.executors.plan import Job, Plans
-from harness.executors.prebuild import most_builders
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import (
     Asked,
@@ -67,7 +66,7 @@ def run(
         DeviceError: The last GPU no longer works after a candidate failed.
         TimeIsUp: The deadline has passed.
     """
-    ahead = 2 * most_builders() if ahead is None else ahead
+    ahead = 2 * lanes.most_builders if ahead is None else ahead
     is_ready = source.is_ready if source is not None else lambda: True
     with contextlib.ExitStack() as stack:
         builders = None

@@ -61,6 +61,7 @@ class Lanes:
         free: Lanes without a candidate.
         busy: Lanes that judge a candidate.
         opening: Replacements for lost lanes that are not ready yet.
+        most_builders: The largest useful number of builds at a time.
     """
 
     device: str
@@ -71,6 +72,7 @@ class Lanes:
     free: list[LaneHandle] = field(default_factory=list)
     busy: list[LaneHandle] = field(default_factory=list)
     opening: list[LaneHandle] = field(default_factory=list)
+    most_builders: int = 1
     _lost_with: dict[str, set[int]] = field(default_factory=dict)
     _unopened: Counter[str] = field(default_factory=Counter)
     _overruns: dict[tuple[str, str, str], ProblemError] = field(default_factory=dict)
@@ -387,13 +389,20 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
                 )
             )
 
+        from harness.judge.process.zygote import Zygote
+
+        builders = Zygote()
+        stack.callback(builders.close)
+        if guess(devices[0]) != "cpu":  # it imports torch while the lanes do, so that the first build need not wait
+            with shielded():
+                builders.start_ahead()
         started: list[LaneProcess] = []
         for device in devices:
             with shielded():
                 started.append(start(device))
                 stack.callback(started[-1].close)
         from harness.compilation.cache import BuildCache
-        from harness.executors.prebuild import LocalBuilders
+        from harness.executors.prebuild import LocalBuilders, most_builders
         from harness.judge.process.workers import Workers
 
         said = [opening_of(lane) for lane in started]
@@ -401,15 +410,17 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
             lane.device = opened.device
         first = said[0].device
         tools = tools_for(first, home)
-        workers = Workers.that_build(first, tools.libraries, said[0].capability)
+        most_at_once = most_builders(0 if first == "cpu" else len(devices))
+        workers = Workers.that_build(first, tools.libraries, said[0].capability, builders)
         stack.enter_context(contextlib.closing(workers))
         lanes = Lanes(
             first if is_alone else first.partition(":")[0],
             said[0].environment,
             BuildCache(home / "builds"),
-            lambda most: LocalBuilders(workers, BuildCache(home / "builds"), most),
+            lambda most: LocalBuilders(workers, BuildCache(home / "builds"), min(most, most_at_once)),
             start,
             free=[*started],
+            most_builders=most_at_once,
         )
         stack.enter_context(contextlib.closing(lanes))
         yield lanes

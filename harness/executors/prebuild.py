@@ -22,17 +22,24 @@ from harness.system.memory import available_memory
 
 #: Peak memory of a GPU compiler in bytes.
 BUILD_BYTES = 3 << 30
+#: Cores for each of several GPUs: its lane, the candidate's worker and that of the baselines.
+CORES_OF_LANE = 3
 #: torch's module of ``load_inline`` and ``load``, which a text names if it builds anything.
 LOADERS = "cpp_extension"
 
 
-def most_builders() -> int:
+def most_builders(gpus: int = 0) -> int:
     """Returns the largest number of parallel builds for this machine's cores and free memory.
 
-    One core stays free for the judge.
+    One core stays free for the judge. On several GPUs builds do not pause while a candidate is timed, so
+    that lanes, each with its candidate and its baselines, have up to half of the cores to themselves.
+
+    Args:
+        gpus: Number of lanes that are on GPUs.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores - 1, available_memory() // BUILD_BYTES))
+    kept = 1 if gpus < 2 else min(gpus * CORES_OF_LANE, cores // 2)
+    return max(1, min(cores - kept, available_memory() // BUILD_BYTES))
 
 
 @dataclass
@@ -152,11 +159,11 @@ class LocalBuilders(Builders):
     Args:
         workers: The source of workers, which see no GPU.
         cache: The build cache.
-        most: The largest useful number of builders; ``most_builders`` limits it further.
+        count: The number of parallel builds.
     """
 
-    def __init__(self, workers: Workers, cache: BuildCache, most: int):
-        super().__init__(cache, min(most, most_builders()))
+    def __init__(self, workers: Workers, cache: BuildCache, count: int):
+        super().__init__(cache, count)
         self._workers = workers
         self._lock = threading.Lock()
         self._at_work: set[WorkerHandle] = set()

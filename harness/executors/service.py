@@ -22,7 +22,6 @@ from harness.errors import HarnessError, UsageError
 from harness.executors import child_main, job_loop
 from harness.executors.lanes import Lanes, Wanted, lanes_on
 from harness.executors.plan import CaseChoice, Job, Planner
-from harness.executors.prebuild import most_builders
 from harness.executors.protocol import Failure, Request, Response, Service, Serving, Withdrawal
 from harness.executors.result_cache import ResultCache
 from harness.executors.scheduler import Asked
@@ -135,7 +134,7 @@ class Requests:
         choice = CaseChoice(request.cases, request.constants, is_main=not request.every_case)
         planner = Planner(choice, self._on_cpu, self._service.config)
         job = planner.job(candidate, str(request.number))
-        return replace(job, trials=request.trials, fresh=request.fresh)
+        return replace(job, trials=request.trials, fresh=request.fresh, to_beat=request.to_beat)
 
 
 def serve(link: Connection) -> None:
@@ -152,7 +151,7 @@ def serve(link: Connection) -> None:
         folder = stack.enter_context(scratch_folder("harness-service-"))
         requests = Requests(link, service, lanes.device == "cpu", folder)
         ledger = ResultCache(store, new_run_name(), service.fresh, service.config.seed)
-        link.send(Serving(lanes.device, len(lanes.free) + 2 * most_builders()))
+        link.send(Serving(lanes.device, len(lanes.free) + 2 * lanes.most_builders))
         outcomes = job_loop.run(
             requests, policy, lanes, ledger, lambda _: None, source=requests, done=requests.answer, withdrawals=requests
         )
