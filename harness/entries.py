@@ -11,7 +11,7 @@ from typing import Any
 from harness.answers.choice import extract
 from harness.answers.reading import answer_of
 from harness.errors import HarnessError, UsageError
-from harness.evaluator_arguments import check_flags, check_trials
+from harness.evaluator_arguments import check_flags, check_speedups, check_trials
 from harness.executors.protocol import Request
 from harness.project.given_problems import keep_problem
 from harness.records.record import EvaluationRecord, Status
@@ -39,6 +39,8 @@ class Entry:
         trials: Trials of each case; None for the evaluator's number. With fewer than usual, the judge
             also leaves out the further draws and the checks of robustness.
         fresh: Whether to judge again, whatever the store knows.
+        to_beat: Speedups over eager by case. On a GPU the judge takes fewer timings of a candidate that
+            is certainly far slower; the message of its record says so.
     """
 
     candidate: str | os.PathLike[str]
@@ -51,6 +53,7 @@ class Entry:
     is_answer: bool = field(default=False, kw_only=True)
     trials: int | None = field(default=None, kw_only=True)
     fresh: bool = field(default=False, kw_only=True)
+    to_beat: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
         raise UsageError(f"{type(entry).__name__} is not an Entry: give harness.Entry(candidate, problem)")
     check_flags(every_case=entry.every_case, is_answer=entry.is_answer, fresh=entry.fresh)
     check_trials(entry.trials)
+    check_speedups(to_beat=entry.to_beat)
     source, path = (_code(entry.candidate), None) if entry.is_answer else _source_or_path(entry.candidate)
     problem = None if entry.problem is None else _problem(entry.problem, home)
     is_list = isinstance(entry.cases, Iterable) and not isinstance(entry.cases, str | bytes)
@@ -111,7 +115,7 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
     return Request(
         number=number, source=source, path=path, problem=problem, constants=constants, every_case=entry.every_case,
         cases=tuple(map(_plain, cases)), name=None if entry.name is None else _text("name", entry.name),
-        trials=entry.trials, fresh=entry.fresh,
+        trials=entry.trials, fresh=entry.fresh, to_beat=dict(entry.to_beat),
     )  # fmt: skip
 
 

@@ -119,6 +119,18 @@ def check_trials(trials: object) -> None:
         raise UsageError(f"trials must be a whole number of 1 or more, not {trials!r}")
 
 
+def check_speedups(**given: object) -> None:
+    """Checks that each argument is a mapping of names of cases to positive numbers.
+
+    Raises:
+        UsageError: One is not.
+    """
+    for name, speedups in given.items():
+        pairs = speedups.items() if isinstance(speedups, Mapping) else [(None, None)]
+        if not all(isinstance(case, str) and _is_positive(one) for case, one in pairs):
+            raise UsageError(f"{name} must be a dict such as {{'full': 1.5}}, not {speedups!r}")
+
+
 def _is_positive(number: object) -> bool:
     if not isinstance(number, int | float) or isinstance(number, bool):
         return False

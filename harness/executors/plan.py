@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
@@ -50,6 +51,7 @@ class Job:
         is_main: ``CaseChoice.is_main``, for the lane that chooses the cases.
         trials: Trials of each case; None for the policy's number.
         fresh: Whether to ignore the store's answers.
+        to_beat: Speedups over eager by case; as in ``RunConfig``.
     """
 
     candidate: Candidate
@@ -59,6 +61,7 @@ class Job:
     is_main: bool = False
     trials: int | None = None
     fresh: bool = False
+    to_beat: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def first_constants(self) -> dict[str, Any]:

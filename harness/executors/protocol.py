@@ -5,7 +5,8 @@ All of these processes are trusted, so the messages are pickled.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,7 @@ class Request:
         name: The solution's name for its records; None for ``candidate N``.
         trials: Trials of each case; None for the configuration's number.
         fresh: Whether to ignore the store's answers.
+        to_beat: Speedups over eager by case; as in ``RunConfig``.
     """
 
     number: int
@@ -148,6 +150,7 @@ class Request:
     name: str | None = None
     trials: int | None = None
     fresh: bool = False
+    to_beat: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

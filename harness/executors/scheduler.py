@@ -316,7 +316,10 @@ class Scheduler:
         """Yields the store's records for a candidate, and returns its other cases as work."""
         cases, trials = [], []
         policy = replace(
-            self._policy, limits=job.limits or self._policy.limits, trials=job.trials or self._policy.trials
+            self._policy,
+            limits=job.limits or self._policy.limits,
+            trials=job.trials or self._policy.trials,
+            to_beat=job.to_beat,
         )
         for case, constants in wanted:
             blank = blank_record(job.candidate, policy, self._environment, case, constants)

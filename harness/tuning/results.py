@@ -22,6 +22,8 @@ NOT_RENDERED = "NOT_RENDERED"
 OBJECTIVES = ("error", "memory")
 #: The objective's direction: with gradients if the harness judged them.
 DIRECTIONS = ("forward_backward", "forward")
+#: What a record's message says if its timing ended early (see ``judge.timing.speed``).
+FEWER_PAIRS = "pairs only"
 MOST_BYTES = 1 << 30
 FORMAT = "kernel-harness tune 1"
 
@@ -39,7 +41,7 @@ class Trial:
         error: The largest error of a tensor over its budget; None if the setting failed.
         peak_bytes: The most device memory that a call held, in bytes; None if that is not known.
         records: Names of the records.
-        message: Why it failed, or passed without a time; else empty.
+        message: Why it failed, passed without a time, or was timed in fewer pairs; else empty.
         is_stored: Whether the store had all of its records before the search began.
     """
 
@@ -81,7 +83,6 @@ def trial_of(settings: Mapping[str, Value], records: Sequence[EvaluationRecord],
     known = [cost for cost in costs if cost is not None]
     cost = statistics.geometric_mean(known) if known and len(known) == len(costs) else None
     time_ms = _time_ms(records[0]) if len(records) == 1 else None
-    why = "" if cost is not None else _why_untimed(records)
     shares = [report.share for record in records for report in (*record.outputs, *record.gradients)]
     peaks = [peaks["candidate"] for record in records for peaks in record.peak_bytes.values() if "candidate" in peaks]
     return Trial(
@@ -90,15 +91,15 @@ def trial_of(settings: Mapping[str, Value], records: Sequence[EvaluationRecord],
         cost,
         time_ms,
         names,
-        why,
+        _about_speed(records),
         is_stored=is_stored,
         error=max((share for share in shares if share is not None), default=None),
         peak_bytes=max(peaks, default=None),
     )
 
 
-def _why_untimed(records: Sequence[EvaluationRecord]) -> str:
-    """The judge's words about a speed that it did not measure; empty if there are none."""
+def _about_speed(records: Sequence[EvaluationRecord]) -> str:
+    """The judge's note about a speed that it did not measure, or about fewer pairs; empty if there is none."""
     lines = (line.removeprefix("note: ") for record in records for line in record.message.splitlines())
     return next((line for line in lines if "speed" in line), "")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from harness.entries import Answer, Entry
 from harness.errors import TemplateError
-from harness.records.record import EvaluationRecord
+from harness.records.record import EvaluationRecord, Status
 from harness.report.comparison import machines
 from harness.system.text import one_line
-from harness.tuning.results import NOT_RENDERED, Trial, trial_of
+from harness.tuning.results import NOT_RENDERED, Trial, cost_of, trial_of
 from harness.tuning.space import Point
 from harness.tuning.strategies import Strategy
 from harness.tuning.template import Searched
@@ -42,9 +43,16 @@ class Question:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def entry(
-        self, searched: Searched, point: Point, body: str, *, trials: int | None = None, fresh: bool = False
+        self,
+        searched: Searched,
+        point: Point,
+        body: str,
+        *,
+        trials: int | None = None,
+        fresh: bool = False,
+        to_beat: Mapping[str, float] = MappingProxyType({}),
     ) -> Entry:
-        """Returns the request to judge a setting; ``trials`` and ``fresh`` as in ``Entry``."""
+        """Returns the request to judge a setting; ``trials``, ``fresh`` and ``to_beat`` as in ``Entry``."""
         label = searched.label(searched.space.settings(point))
         return Entry(
             searched.text(point, body),
@@ -55,6 +63,7 @@ class Question:
             name=f"{searched.declaration.template} {label}",
             trials=trials,
             fresh=fresh,
+            to_beat=to_beat,
         )
 
 
@@ -118,6 +127,7 @@ class Search:
         self._sharing: dict[Point, list[Point]] = {}
         self._by_point: dict[Point, Trial] = {}
         self._asked: set[Point] = set()
+        self._to_beat: dict[str, float] = {}
         self._begun = 0
         self.trials: list[Trial] = []
         self.same = 0
@@ -141,7 +151,10 @@ class Search:
             HarnessError: The problem does not run or lacks a case, or the judge has ended.
         """
         asked = self._asks(on_trial)
-        entries = (question.entry(self._searched, point, body, trials=self._trials) for point, body in asked)
+        entries = (
+            question.entry(self._searched, point, body, trials=self._trials, to_beat=dict(self._to_beat))
+            for point, body in asked
+        )
         for answer in judge.stream(entries, ahead):
             if answer.error is not None:
                 raise answer.error
@@ -195,6 +208,11 @@ class Search:
     def _told(self, point: Point, records: Sequence[EvaluationRecord]) -> Trial:
         self.machine = self.machine or machines(records)
         self.cases = self.cases or tuple(record.case for record in records)
+        if not self._against:  # the times of slow settings count there, too
+            for record in records:
+                cost = cost_of(record) if record.status is Status.PASSED else None
+                if cost is not None:
+                    self._to_beat[record.case] = max(1 / cost, self._to_beat.get(record.case, 0.0))
         trial = trial_of(self._searched.space.settings(point), records, self._began_at)
         if point in self._from_known and not trial.is_stored:  # it was known under other conditions, as are the rest
             self._known.clear()

@@ -16,7 +16,7 @@ from harness.system.text import one_line, shortened
 from harness.timing.statistics import Interval
 from harness.tuning.finals import Decision, Rival
 from harness.tuning.influence import Influence, influences
-from harness.tuning.results import Recorded, Trial
+from harness.tuning.results import FEWER_PAIRS, Recorded, Trial
 from harness.tuning.run import Order, Progress
 from harness.tuning.template import Searched
 
@@ -195,6 +195,9 @@ def _sentences(summary: Summary) -> Iterator[str]:
     if progress.device != "cpu" and untimed:
         why = f": {untimed[0].message}" if untimed[0].message else f": see `show {untimed[0].records[0]}`"
         yield f"{len(untimed)} settings passed without a time{why}"
+    few = sum(FEWER_PAIRS in one.message for one in progress.trials if one.cost is not None)
+    if few:
+        yield f"{few} settings were timed in fewer pairs, since they are far behind the fastest one"
     if progress.device == "cpu":
         yield "correctness only: the emulator measures no speed, so no setting is named the fastest"
     elif progress.decision is not None:

@@ -293,7 +293,7 @@ def test_whatever_happens_each_request_is_answered_once(
 def test_a_candidate_builds_while_a_lane_sizes_its_cases() -> None:
     builders, solution = Builders(), Solution("late", Path("late.py"), "", "digest")
     feed = Scheduler(
-        [Job(Candidate(problem("one"), solution), None)],
+        [Job(Candidate(problem("one"), solution), None, to_beat={"a": 1.5})],
         POLICY,
         {},
         Ledger(),  # type: ignore[arg-type]
@@ -317,6 +317,7 @@ def test_a_candidate_builds_while_a_lane_sizes_its_cases() -> None:
     built = feed.take()
     assert built is not None
     assert built.is_planned
+    assert built.policy.to_beat == {"a": 1.5}
     assert built.refused == {"key": ("refused", "log")}
     assert len(builders.builds) == 1
 

@@ -48,6 +48,9 @@ class FakeEvaluator:
             is_short = entry.trials is not None
             passes = stamp.parameters["kind"] == "right" and (time_ms is not None or is_short)
             made = record(str(entry.name), time_ms or 0.5, passes)
+            best = entry.to_beat.get("full", 0.0)
+            if 0 < 1.1 * 2.0 / (time_ms or 0.5) < best:
+                made = replace(made, message=f"note: speed (forward) is of 6 pairs only: behind {best}")
             peaks = {"forward": {"candidate": 100 * 2**20 // int(str(stamp.parameters["width"])), "eager": 2**20}}
             yield Answer(entry, (replace(made, peak_bytes=peaks),))
 
@@ -97,6 +100,24 @@ def test_the_fastest_wins_is_written_and_explained(tune: Callable[..., Any]) -> 
     assert (stamp.intact, stamp.parameters["step"], stamp.parameters["width"]) == (True, 1, 16)
     assert len(FakeEvaluator.opened) == 1
     assert [(one.trials, one.fresh) for one in FakeEvaluator.asked][-2:] == [(1, False), (None, False)]
+
+
+def test_later_settings_are_to_beat_the_fastest_one_so_far(tune: Callable[..., Any]) -> None:
+    ran = tune(lambda setting: setting["width"] / 16, "-p", "kind=right", "--strategy", "exhaustive")
+    assert "7 settings were timed in fewer pairs, since they are far behind the fastest one" in ran.stdout
+    in_search = [one for one in FakeEvaluator.asked if one.trials == 1 and not one.fresh]
+    finals = [one for one in FakeEvaluator.asked if one not in in_search]
+    assert finals
+    assert not any(one.to_beat for one in [in_search[0], *finals])
+    speedups = [one.to_beat["full"] for one in in_search[1:]]
+    assert speedups == sorted(speedups)
+    assert speedups[-1] == pytest.approx(2.0 / 0.5, rel=0.01)
+
+
+def test_against_memory_all_settings_are_timed_alike(tune: Callable[..., Any]) -> None:
+    pytest.importorskip("optuna")
+    tune(lambda setting: setting["width"] / 16, "-p", "kind=right", "--against", "memory")
+    assert all(not one.to_beat for one in FakeEvaluator.asked)
 
 
 def test_of_equal_settings_the_default_wins(tune: Callable[..., Any]) -> None:

@@ -366,6 +366,7 @@ class CandidateJudge:
             baselines=self._policy.baselines,
             conditions=conditions,
             budgets=known_budgets,
+            to_beat=self._policy.to_beat.get(drawn.name, 0.0),
         )
 
     def _add_speed(

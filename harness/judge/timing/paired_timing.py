@@ -13,7 +13,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -37,6 +37,10 @@ MAX_ROUNDS = 50
 #: Ratios known to this precision end a series after so few rounds. So does a candidate whose fastest call
 #: takes this multiple of any call of a rival.
 SOON_ROUNDS, SOON_PRECISION, FAR_BEHIND = 6, 0.0025, 10.0
+#: A series with a speedup to beat ends after ``SOON_ROUNDS`` if the whole interval of the candidate's
+#: speedup lies so far below it, as a share. Two short runs of one setting differ by less
+#: (benchmarks/README.md, "On a GPU, beside Kernel Tuner").
+HOPELESS = 0.1
 #: Seconds of a series for each side.
 BUDGET_S = 0.4
 #: If all sides take longer than the first number, their launches get a head start of that many
@@ -155,12 +159,15 @@ class Series:
         hidden_ms: How long the device still worked for the candidate after its call; 0 where that
             is negligible. Otherwise all times last until the whole device was idle.
         head_start_us: Head start of all launches.
+        beaten_by: The speedup over eager that the candidate was to beat, if the series ended early
+            because the candidate is far slower; else 0.
     """
 
     latencies: dict[str, Latency]
     speedups: dict[str, Interval]
     hidden_ms: float = 0.0
     head_start_us: int = 0
+    beaten_by: float = 0.0
 
     @property
     def candidate(self) -> Latency:
@@ -194,6 +201,7 @@ def measure(
     between: Callable[[], object],
     rounds: int = MAX_ROUNDS,
     gives_head_start: bool = True,
+    to_beat: float = 0.0,
 ) -> Series:
     """Time all sides in rounds until the ratios are precise or the budget is spent.
 
@@ -206,6 +214,8 @@ def measure(
         between: Called after each round.
         rounds: The most rounds.
         gives_head_start: Whether launches get a head start if all calls are long.
+        to_beat: A speedup over eager. The series ends early once the candidate is certainly far
+            slower than that; 0 for none.
 
     Raises:
         CandidateStopped: The candidate failed, or claims more time than the judge saw pass.
@@ -216,7 +226,7 @@ def measure(
     claims: dict[str, list[Claim]] = {side.name: [] for side, _ in sides}
     flushes: dict[str, list[float]] = {side.name: [] for side, _ in sides}
     order = list(sides)
-    head_start_us = 0
+    head_start_us, beaten_by = 0, 0.0
     workers = {id(side.worker): side.worker for side, _ in sides}
     started = time.monotonic()
     for number in range(-WARM_UP_ROUNDS, rounds):
@@ -229,6 +239,9 @@ def measure(
         if number >= MIN_ROUNDS and (is_over or _is_settled(claims, PRECISION)):
             break
         if number >= SOON_ROUNDS and (_is_settled(claims, SOON_PRECISION) or _is_far_behind(claims)):
+            break
+        if number >= SOON_ROUNDS and _is_hopeless(claims, to_beat):
+            beaten_by = to_beat
             break
         write = renew(number)
         choose.shuffle(order)
@@ -245,7 +258,7 @@ def measure(
                         others.callback(worker.resume)
                 claims[side.name].append(claimed(side, backward, head_start_us))
         between()
-    series = _series(claims, head_start_us)
+    series = replace(_series(claims, head_start_us), beaten_by=beaten_by)
     _check_idle(flushes, claims, series)
     return series
 
@@ -331,6 +344,14 @@ def _is_far_behind(claims: Mapping[str, Sequence[Claim]]) -> bool:
     fastest = min(claim.milliseconds for claim in claims[CANDIDATE])
     slowest = max(claim.milliseconds for name, own in claims.items() if name != CANDIDATE for claim in own)
     return fastest >= FAR_BEHIND * slowest
+
+
+def _is_hopeless(claims: Mapping[str, Sequence[Claim]], to_beat: float) -> bool:
+    """Return whether the whole interval of the candidate's speedup over eager lies far below the one to beat."""
+    if not to_beat or not {CANDIDATE, EAGER} <= claims.keys():
+        return False
+    ratios = _ratios({name: [claim.milliseconds for claim in claims[name]] for name in (CANDIDATE, EAGER)})
+    return ratios[EAGER].widened().high * (1 + HOPELESS) < to_beat
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:

@@ -19,6 +19,7 @@ from harness.judge.timing.certification import certified
 from harness.judge.timing.paired_timing import (
     CANDIDATE,
     FULL_HEAD_START_US,
+    HOPELESS,
     LONG_MS,
     MAX_ROUNDS,
     BaselineError,
@@ -81,6 +82,12 @@ class TimingResult:
         ]
         notes += [
             f"note: speed ({name}) is not certified and does not count: {why}" for name, why in self.reasons.items()
+        ]
+        notes += [
+            f"note: speed ({name}) is of {len(series.candidate.samples_ms)} pairs only: they show that the candidate "
+            f"is more than {HOPELESS:.0%} behind {series.beaten_by:.4g} times eager's speed, which was to beat"
+            for name, series in self.series.items()
+            if series.beaten_by
         ]
         return {
             **{f"{name}_ms": series.candidate.median_ms for name, series in counted.items()},
@@ -283,7 +290,8 @@ class SpeedTimer:
         while True:
             try:
                 sides = [self._mine, *rivals.sides.values()]
-                return self._taken(direction, sides, gives_head_start=gives_head_start)
+                to_beat = self._target.to_beat if direction is self._directions[-1] else 0.0
+                return self._taken(direction, sides, gives_head_start=gives_head_start, to_beat=to_beat)
             except BaselineError as error:
                 if error.name == EAGER or error.name not in rivals.sides:
                     raise
@@ -327,6 +335,7 @@ class SpeedTimer:
             direction
             for direction in self._directions
             if direction.name not in outcome.reasons
+            and not outcome.series[direction.name].beaten_by
             and max(side.median_ms for side in _of_both(outcome.series[direction.name])) < SHORT_MS
         ]
         if not short:
@@ -382,7 +391,12 @@ class SpeedTimer:
         return self._taken(direction, sides, rounds=QUICK_ROUNDS)
 
     def _taken(
-        self, direction: Direction, sides: Sequence[Side], rounds: int = MAX_ROUNDS, gives_head_start: bool = True
+        self,
+        direction: Direction,
+        sides: Sequence[Side],
+        rounds: int = MAX_ROUNDS,
+        gives_head_start: bool = True,
+        to_beat: float = 0.0,
     ) -> Series:
         """Take a series on inputs that no other series has."""
         target, exchange = self._target, self._target.context.exchange
@@ -411,6 +425,7 @@ class SpeedTimer:
             between=target.conditions.look,
             rounds=rounds,
             gives_head_start=gives_head_start,
+            to_beat=to_beat,
         )
 
 

@@ -44,6 +44,8 @@ class TimingTarget:
         budgets: The largest relative budget of each output and gradient in the trials, by its name
             in reports. None for a tensor that is little but rounding: there eager and an honest
             candidate have nothing in common.
+        to_beat: A speedup over eager, in the last direction. A series ends early if the candidate is
+            far slower than that; 0 for none.
     """
 
     problem: Problem
@@ -58,6 +60,7 @@ class TimingTarget:
     baselines: tuple[str, ...]
     conditions: Conditions
     budgets: dict[str, float | None]
+    to_beat: float = 0.0
 
     def seed(self, *parts: object) -> int:
         """Derive a seed for a purpose."""

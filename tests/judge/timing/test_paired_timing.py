@@ -137,3 +137,27 @@ def test_a_device_that_works_behind_a_rival_s_calls_was_kept_busy(own: float, be
         series(Scripted((1.0, own)), Scripted((1.0, behind)))
     assert stopped.value.series.candidate.median_ms == pytest.approx(1.0)
     assert (stopped.value.status, stopped.value.rule) == ("CHEATED", "clock")
+
+
+@pytest.mark.parametrize(("to_beat", "rounds"), [(0.0, 14), (1.0, 14), (1.6, 14), (3.0, 6)])
+def test_a_series_ends_early_where_the_speedup_to_beat_is_far_away(to_beat: float, rounds: int) -> None:
+    """The candidate's calls take 1 and 1.4 ms, eager's 2: at least 1.43 and at most 2 times as fast."""
+
+    class Unsteady(Scripted):
+        def request(self, command: TimeCalls, *_: Any) -> Timed:
+            self.says = (1.0, 1.4)[len(self.asked) % 2], 0.0
+            return super().request(command)
+
+    workers = (Unsteady((1, 0)), CANDIDATE), (Scripted((2, 0)), "eager")
+    found = measure(
+        [(Side(worker, None, name), None) for worker, name in workers],  # type: ignore[arg-type]
+        lambda _: lambda: None,
+        torch.device("cpu"),
+        choose=random.Random(0),
+        between=lambda: None,
+        rounds=14,
+        to_beat=to_beat,
+    )
+    assert len(found.candidate.samples_ms) == rounds
+    assert found.beaten_by == (to_beat if rounds < 14 else 0.0)
+    assert found.speedups["eager"].ratio == pytest.approx(2 / 1.2, abs=0.35)
