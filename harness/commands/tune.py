@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -22,11 +23,12 @@ from harness.project.solutions import find_problem
 from harness.rendering.render_templates import Freshness, Rendering, solution_path
 from harness.rendering.values import written
 from harness.tuning import simulation, simulation_table
+from harness.tuning.by_case import Outcome
 from harness.tuning.results import OBJECTIVES, Trial, read_recorded
-from harness.tuning.run import Order, Progress, run_search
+from harness.tuning.run import Order, Progress, judge_of, run_search
 from harness.tuning.search import Limits, Question
 from harness.tuning.strategies import DEFAULT, OF_TWO, STRATEGIES
-from harness.tuning.summary import Summary, as_recorded, print_summary
+from harness.tuning.summary import Summary, print_sentences, print_summary
 from harness.tuning.template import Searched, searched
 
 #: Settings that a search on a GPU judges if the user sets no limit.
@@ -80,6 +82,14 @@ MOST_LISTED = 12
     multiple=True,
     help="Judge this case; repeatable, for one setting for all. [default: full on a GPU, the smallest on the CPU]",
 )
+@click.option("--by-case", is_flag=True, help="Search each --case by itself, for a solution that chooses by shape.")
+@click.option(
+    "--held-out",
+    "held_out",
+    multiple=True,
+    metavar="CASE",
+    help="Compare the result with the default setting on this case, which the search does not see; repeatable.",
+)
 @click.option(
     "--set", "constants", multiple=True, metavar="K=V", help="Replace a constant of the problem. Makes a new case."
 )
@@ -123,6 +133,8 @@ def command(
     device: str,
     lanes: int,
     cases: tuple[str, ...],
+    by_case: bool,
+    held_out: tuple[str, ...],
     constants: tuple[str, ...],
     forward_only: bool,
     timeout: float,
@@ -150,6 +162,7 @@ def command(
       python -m harness tune group_norm --count
       python -m harness tune group_norm -p fusion=streamed,fused -p threads=128,256,512 --budget 100
       python -m harness tune group_norm --write tuned
+      python -m harness tune group_norm --case full --case odd --by-case --held-out instance --write by_shape
       python -m harness tune my_op --check
       python -m harness tune group_norm --strategy exhaustive -o all.json
       python -m harness tune --simulate all.json --strategy random --budget 50
@@ -183,6 +196,15 @@ def command(
         raise UsageError(f"--strategy {OF_TWO} and --against {'|'.join(OBJECTIVES)} belong together")
     if against is not None and on_cpu:
         raise UsageError("--against needs a GPU: the emulator measures no speed")
+    cases, held_out = tuple(dict.fromkeys(cases)), tuple(dict.fromkeys(held_out))
+    if by_case and len(cases) < 2:
+        raise UsageError("--by-case needs at least two cases: name them with --case")
+    if by_case and against is not None:
+        raise UsageError("--by-case searches for times alone: leave out --against")
+    if both := set(cases) & set(held_out):
+        raise UsageError(f"--held-out {min(both)}: the search sees this case, by --case; choose another one")
+    if (by_case or held_out) and on_cpu:
+        raise UsageError(f"{'--by-case' if by_case else '--held-out'} needs a GPU: the emulator measures no speed")
     target = None if name is None else _target(folder, found, name, on_cpu)
     is_limited = budget is not None or minutes is not None
     if strategy is None:
@@ -192,13 +214,13 @@ def command(
     problem = find_problem(folder, found.declaration.problem)
     values = parse_settings(constants)
     problem.check_constants(values, "--set")
-    for case in cases:
+    for case in (*cases, *held_out):
         problem.case(case)
     order = Order(
         root=folder,
         home=harness_home(home),
         device=device,
-        question=Question(str(problem.path), tuple(dict.fromkeys(cases)), values),
+        question=Question(str(problem.path), cases, values),
         strategy=strategy,
         seed=seed,
         limits=Limits(budget, minutes),
@@ -209,12 +231,17 @@ def command(
         timeout_s=timeout if is_set("timeout") else None,
         build_timeout_s=build_timeout if is_set("build_timeout") else None,
     )
-    summary = Summary(found, order, Progress())
+    questions = [replace(order.question, cases=(case,)) for case in cases] if by_case else [order.question]
+    searches = [Summary(found, replace(order, question=one), Progress()) for one in questions]
+    outcome = Outcome(searches, by_case)
     with contextlib.ExitStack() as stack:
-        stack.callback(_report, summary, output, as_json)  # also after an interrupt
-        add = stack.enter_context(_bar(summary))
-        run_search(found, order, summary.progress, add)
-    return _finish(summary, target)
+        stack.callback(_report, outcome, output, as_json)  # also after an interrupt
+        evaluator = stack.enter_context(judge_of(found, order))
+        for search in searches:
+            with _bar(search) as add:
+                run_search(evaluator, found, search.order, search.progress, add)
+        outcome.settle(evaluator, problem, held_out)
+    return _finish(outcome, target)
 
 
 def _count(found: Searched, as_json: bool) -> int:
@@ -267,29 +294,34 @@ def _bar(summary: Summary) -> Iterator[Callable[[Trial], None]]:
         yield add
 
 
-def _report(summary: Summary, output: Path | None, as_json: bool) -> None:
+def _report(outcome: Outcome, output: Path | None, as_json: bool) -> None:
     """Prints the result so far, and writes its file."""
-    if not (summary.progress.trials or summary.progress.is_finished):  # its error says why
+    begun = [one for one in outcome.searches if one.has_begun]
+    if not begun:  # its error says why
         return
-    told = as_recorded(summary).to_json()
+    told = outcome.to_json()
     if as_json:
         print(told)
     else:
-        print_summary(summary, sys.stdout)
+        for search in begun:
+            print_summary(search, sys.stdout)
+        print_sentences(outcome.sentences(), sys.stdout)
     if output is not None:
         write_output(output, f"{told}\n".encode())
         print(f"wrote {named(output)}", file=sys.stderr)
 
 
-def _finish(summary: Summary, target: Path | None) -> int:
-    """Writes the winner, if the user asked for it, and returns the exit code."""
-    progress, found = summary.progress, summary.searched
-    if progress.device == "cpu":
-        return EXIT_PASSED if progress.trials and all(one.has_passed for one in progress.trials) else EXIT_NOT_PASSED
-    winner = None if progress.decision is None else progress.decision.winner
-    if target is None or winner is None:
-        return EXIT_PASSED if summary.fastest() and target is None else EXIT_NOT_PASSED
-    Rendering(target, found.text(winner, found.body(winner))).write()
+def _finish(outcome: Outcome, target: Path | None) -> int:
+    """Writes the result, if the user asked for it, and returns the exit code."""
+    trials = [trial for search in outcome.searches for trial in search.progress.trials]
+    if outcome.searches[0].progress.device == "cpu":
+        return EXIT_PASSED if trials and all(one.has_passed for one in trials) else EXIT_NOT_PASSED
+    if outcome.text and not outcome.holds:
+        return EXIT_NOT_PASSED
+    if target is None or not outcome.text:
+        is_enough = target is None and (bool(outcome.text) or not outcome.is_by_case)
+        return EXIT_PASSED if is_enough and all(one.fastest() for one in outcome.searches) else EXIT_NOT_PASSED
+    Rendering(target, outcome.text).write()
     print(f"wrote {named(target)}", file=sys.stderr)
     return EXIT_PASSED
 

@@ -90,23 +90,25 @@ class Progress:
     is_finished: bool = False
 
 
-def run_search(searched: Searched, order: Order, progress: Progress, on_trial: Callable[[Trial], None]) -> None:
+def run_search(
+    evaluator: Evaluator,
+    searched: Searched,
+    order: Order,
+    progress: Progress,
+    on_trial: Callable[[Trial], None],
+) -> None:
     """Runs a search.
 
     Args:
+        evaluator: The judge, which ``judge_of`` opened.
         searched: The template.
         order: The order.
         progress: Receives each result.
         on_trial: Called after each result.
 
     Raises:
-        UsageError: The order does not fit the space or the device.
-        HarnessError: The problem does not run, or the device, its tools or the store is missing.
+        HarnessError: The problem does not run, or the store cannot be read.
     """
-    if order.strategy == "exhaustive" and order.limits == Limits(None, None) and searched.space.size > MOST_EXHAUSTIVE:
-        raise UsageError(
-            f"{searched.space.size:,} settings are too many to judge each: name values with -p, or give --budget"
-        )
     strategy = make_strategy(order.strategy, searched.space, order.seed)
     began_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
@@ -115,25 +117,24 @@ def run_search(searched: Searched, order: Order, progress: Progress, on_trial: C
         progress.same, progress.machine, progress.cases = search.same, search.machine, search.cases
         on_trial(trial)
 
-    with _evaluator(order) as evaluator:
-        progress.device = evaluator.device
-        is_timed = evaluator.device != "cpu"
-        with Store(order.home) as store:  # behind the evaluator, which migrates an older store
-            known = known_points(store, searched, evaluator.device)
-        search = Search(
-            searched,
-            strategy,
-            order.limits,
-            began_at,
-            starts=[*searched.first_points(), *known.older],
-            known=known.answered,
-            trials=SHORT_TRIALS if is_timed else None,  # on the CPU every run is in full
-            against=order.against,
-        )
-        search.run(evaluator, order.question, add, _ahead(order))
-        progress.is_out_of_time, progress.same = search.is_out_of_time, search.same
-        if is_timed:
-            progress.decision = _finals(searched, order.question, evaluator, progress.trials)
+    progress.device = evaluator.device
+    is_timed = evaluator.device != "cpu"
+    with Store(order.home) as store:  # behind the evaluator, which migrates an older store
+        known = known_points(store, searched, evaluator.device)
+    search = Search(
+        searched,
+        strategy,
+        order.limits,
+        began_at,
+        starts=[*searched.first_points(), *known.older],
+        known=known.answered,
+        trials=SHORT_TRIALS if is_timed else None,  # on the CPU every run is in full
+        against=order.against,
+    )
+    search.run(evaluator, order.question, add, _ahead(order))
+    progress.is_out_of_time, progress.same = search.is_out_of_time, search.same
+    if is_timed:
+        progress.decision = _finals(searched, order.question, evaluator, progress.trials)
     progress.is_finished = True
 
 
@@ -166,8 +167,18 @@ def _finals(searched: Searched, question: Question, evaluator: Evaluator, trials
 
 
 @contextlib.contextmanager
-def _evaluator(order: Order) -> Iterator[Evaluator]:
-    """Opens the judge."""
+def judge_of(searched: Searched, order: Order) -> Iterator[Evaluator]:
+    """Opens the judge for searches.
+
+    Raises:
+        UsageError: The order does not fit the space or the device.
+        HarnessError: The device, its tools or the store is missing.
+    """
+    if order.strategy == "exhaustive" and order.limits == Limits(None, None) and searched.space.size > MOST_EXHAUSTIVE:
+        raise UsageError(
+            f"{searched.space.size:,} settings are too many to judge each: name values with -p, or give --budget"
+        )
+    make_strategy(order.strategy, searched.space, order.seed)
 
     def opened(device: str) -> Evaluator:
         return Evaluator(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from rich.markup import escape
@@ -38,6 +39,11 @@ class Summary:
     searched: Searched
     order: Order
     progress: Progress
+
+    @property
+    def has_begun(self) -> bool:
+        """True if there is anything to tell; else an error says why not."""
+        return bool(self.progress.trials) or self.progress.is_finished
 
     def fastest(self) -> list[Trial]:
         """Returns the settings with a time, fastest first, without those that failed in the finals."""
@@ -78,8 +84,8 @@ class Summary:
         return f"{passed} passed, {len(self.progress.trials) - passed} failed{f': {failed}' if failed else ''}"
 
 
-def as_recorded(summary: Summary) -> Recorded:
-    """Returns the search as its file has it."""
+def as_recorded(summary: Summary, more_fields: Mapping[str, Any] = MappingProxyType({})) -> Recorded:
+    """Returns the search as its file has it, with further fields."""
     searched, order, progress = summary.searched, summary.order, summary.progress
     more = {
         "strategy": order.strategy, "seed": order.seed, "valid_settings": searched.space.size,
@@ -95,6 +101,7 @@ def as_recorded(summary: Summary) -> Recorded:
         ],
         "front": [dict(one.settings) for one in summary.front()],
         "finals": None if progress.decision is None else _decision_object(searched, progress.decision),
+        **more_fields,
     }  # fmt: skip
     return Recorded(
         searched.declaration.template,
@@ -143,7 +150,13 @@ def print_summary(summary: Summary, stream: TextIO) -> None:
     for line in _tables(summary):
         console.print(line)
     console.print(escape(summary.counts()) + (f" ({stored} from the store)" if stored else ""))
-    for sentence in _sentences(summary):
+    print_sentences(_sentences(summary), stream)
+
+
+def print_sentences(sentences: Iterable[str], stream: TextIO) -> None:
+    """Prints sentences, each on its own line."""
+    console = open_console(stream)
+    for sentence in sentences:
         console.print(escape(one_line(sentence)))
 
 
