@@ -14,6 +14,7 @@ from harness.errors import HarnessError, UsageError
 from harness.evaluator_arguments import check_flags, check_speedups, check_trials
 from harness.executors.protocol import Request
 from harness.project.given_problems import keep_problem
+from harness.records.kernels import KernelLimits
 from harness.records.record import EvaluationRecord, Status
 from harness.wire.values import UnsupportedValue, decode_plain, encode_plain
 
@@ -41,6 +42,9 @@ class Entry:
         fresh: Whether to judge again, whatever the store knows.
         to_beat: Speedups over eager by case. On a GPU the judge takes fewer timings of a candidate that
             is certainly far slower; the message of its record says so.
+        limits_of_kernels: The most that nvcc may give each kernel. If a build ahead shows more, the
+            candidate does not run, and the answer's error is a ``LimitExceeded``. Of those that are
+            built, candidates without spills then come first. None for no limits.
     """
 
     candidate: str | os.PathLike[str]
@@ -54,6 +58,7 @@ class Entry:
     trials: int | None = field(default=None, kw_only=True)
     fresh: bool = field(default=False, kw_only=True)
     to_beat: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    limits_of_kernels: KernelLimits | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
     check_flags(every_case=entry.every_case, is_answer=entry.is_answer, fresh=entry.fresh)
     check_trials(entry.trials)
     check_speedups(to_beat=entry.to_beat)
+    if not isinstance(entry.limits_of_kernels, KernelLimits | None):
+        raise UsageError(f"limits_of_kernels must be a KernelLimits or None, not {entry.limits_of_kernels!r}")
     source, path = (_code(entry.candidate), None) if entry.is_answer else _source_or_path(entry.candidate)
     problem = None if entry.problem is None else _problem(entry.problem, home)
     is_list = isinstance(entry.cases, Iterable) and not isinstance(entry.cases, str | bytes)
@@ -116,6 +123,7 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
         number=number, source=source, path=path, problem=problem, constants=constants, every_case=entry.every_case,
         cases=tuple(map(_plain, cases)), name=None if entry.name is None else _text("name", entry.name),
         trials=entry.trials, fresh=entry.fresh, to_beat=dict(entry.to_beat),
+        limits_of_kernels=entry.limits_of_kernels,
     )  # fmt: skip
 
 

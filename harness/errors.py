@@ -77,6 +77,10 @@ class DeviceError(HarnessError):
     exit_code = EXIT_HARNESS
 
 
+class LimitExceeded(HarnessError):
+    """A candidate's kernels take more registers or memory than the request allows, so that it did not run."""
+
+
 class DeadlineExceeded(HarnessError):
     """A candidate had no verdict by its deadline. That says nothing about the candidate."""
 

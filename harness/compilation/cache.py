@@ -5,6 +5,7 @@ another's build. The key covers sources, flags, compiler, torch, harness version
 file appears by rename, complete or not at all. So a killed build leaves nothing behind that could
 block or damage the next one, and two processes can build the same library at once. A refusal that
 depends on the source alone is ``<build key>.json`` beside them: its message and its log.
+``<build key>.ptxas`` has what nvcc told of the kernels that it built for a GPU.
 
 The cache is bounded. It keeps at most ``MAX_SOLUTION_BYTES`` for each solution. If all solutions
 together exceed ``MAX_TOTAL_BYTES``, the cache removes the least recently used solutions, each as a
@@ -25,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from harness.compilation.ptxas import MAX_FIGURES_CHARACTERS, compiled_kernels
+from harness.records.kernels import CompiledKernel
 from harness.system.scratch import REMOVED_PREFIX, scratch_folder
 
 MAX_LIBRARY_BYTES = 256 << 20
@@ -33,6 +36,8 @@ MAX_LIBRARY_BYTES = 256 << 20
 MAX_LIBRARIES, MAX_SOLUTION_BYTES = 256, 512 << 20
 #: The limit for all solutions together. Thousands of honest ones fit.
 MAX_TOTAL_BYTES = 8 << 30
+#: The suffix of nvcc's figures of a library, and their most bytes.
+FIGURES, MAX_FIGURES_BYTES = ".ptxas", 4 * MAX_FIGURES_CHARACTERS
 #: How often to write a library whose folder another process removes at the same time.
 _ATTEMPTS = 5
 _PIECE_BYTES = 1 << 20
@@ -64,7 +69,7 @@ class BuildCache:
             return {}
 
     def keep(self, digest: str, key: str, built: Path) -> bool:
-        """Copies a library that a worker has built into the cache.
+        """Copies a library that a worker has built, or nvcc's figures of it, into the cache.
 
         The judge does not trust the worker. It takes only a plain file of a plausible size under a
         well-formed key, while the solution's limits leave room for it. It follows no link, neither for
@@ -76,7 +81,7 @@ class BuildCache:
             built: The file in the worker's folder.
 
         Returns:
-            Whether the cache took the library.
+            Whether the cache took the file.
         """
         if not _KEY.fullmatch(key):
             return False
@@ -85,18 +90,27 @@ class BuildCache:
         except (OSError, ValueError):  # a name with a NUL character is not a path
             return False
         status = os.fstat(descriptor)
+        suffix, most = (FIGURES, MAX_FIGURES_BYTES) if built.suffix == FIGURES else (".so", MAX_LIBRARY_BYTES)
         plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         folder = self._folder / digest
-        if not plain or not 0 < status.st_size <= MAX_LIBRARY_BYTES or not _has_room(folder, key, status.st_size):
+        if not plain or not 0 < status.st_size <= most or not _has_room(folder, key, status.st_size):
             os.close(descriptor)
             return False
         with os.fdopen(descriptor, "rb") as source:
             for _ in range(_ATTEMPTS):
                 with contextlib.suppress(FileNotFoundError, FileExistsError):  # another process removed the folder
-                    _write(source, status.st_size, folder / f"{key}.so")
+                    _write(source, status.st_size, folder / f"{key}{suffix}")
                     self._trim(digest)
                     return True
         return False
+
+    def kernels(self, digest: str) -> tuple[CompiledKernel, ...]:
+        """Returns nvcc's figures of the kernels in a solution's libraries; none for what it did not tell."""
+        found: list[CompiledKernel] = []
+        for path in sorted((self._folder / digest).glob(f"*{FIGURES}")):
+            with contextlib.suppress(OSError):  # another process removed it
+                found += compiled_kernels(path.read_text(encoding="utf-8", errors="replace"), None)
+        return tuple(found)
 
     def refusals(self, digest: str) -> dict[str, tuple[str, str]]:
         """Returns the message and the log of each refused build of a solution, by build key."""

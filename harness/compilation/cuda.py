@@ -7,6 +7,7 @@ leaves it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -26,6 +27,7 @@ import torch
 from torch.utils import cpp_extension
 
 from harness import package
+from harness.compilation.cache import FIGURES
 from harness.compilation.cpp_runtime import runtime_flags
 from harness.compilation.errors import BuildFailed, failed_build
 from harness.compilation.functions import check_functions, undeclared_functions
@@ -33,6 +35,7 @@ from harness.compilation.includes import check_includes
 from harness.compilation.lean_cuda import lean_arguments
 from harness.compilation.nvcc import cuda_home, missing_nvcc
 from harness.compilation.old_torch import compat_files, compat_flags, removed_names
+from harness.compilation.ptxas import MAX_FIGURES_CHARACTERS, is_told
 from harness.compilation.torch_headers import lean_files
 
 #: torch's messages for a library that has not run any code yet: its build failed, or it lacks a
@@ -44,20 +47,29 @@ _BINDING = ("functions", "cpp_sources", "cuda_sources")
 
 
 #: Stands in for ninja, which waits for the other compilers after one has failed. The first line of
-#: the pipe is ninja's process, the last one its exit status.
+#: the pipe is ninja's process, the last one its exit status. Torch drops what a build says that
+#: succeeds, so that a file in the build folder keeps it.
 _NINJA = """\
 #!/bin/sh
 {{ sh -c 'echo $$; exec "$0" "$@" 2>&1' {ninja} "$@"; echo $?; }} | {{
+    exec 3>{said}
     IFS= read -r process
     IFS= read -r line
     while IFS= read -r next; do
         printf '%s\\n' "$line"
+        printf '%s\\n' "$line" >&3
         case $line in FAILED:*) kill "$process" 2>/dev/null ;; esac
         line=$next
     done
     exit "$line"
 }}
 """
+
+
+#: The file that keeps what ninja said, in the build folder.
+_SAID = "ninja.txt"
+#: Makes nvcc tell the registers, the spills and the shared memory of each kernel. The code is the same.
+_TELLING = ("-Xptxas", "-v")
 
 
 class CudaLoader:
@@ -154,6 +166,7 @@ class CudaLoader:
             if library is not None:
                 kept = self._out_dir / f"{key}.so"
                 shutil.copyfile(library, kept)
+                _keep_figures(library.parent / _SAID, kept)
                 self.built[key] = kept
                 self.loaded.append(kept)
         finally:
@@ -192,7 +205,8 @@ class CudaLoader:
         the same name.
         """
         linked = [*(arguments.get("extra_ldflags") or ()), *_runtime_flags()]
-        arguments = {**arguments, "extra_ldflags": linked}
+        told = [*(arguments.get("extra_cuda_cflags") or ()), *_TELLING]
+        arguments = {**arguments, "extra_ldflags": linked, "extra_cuda_cflags": told}
         versions: dict[str, Any] = cpp_extension.JIT_EXTENSION_VERSIONER.entries
         before = versions.get(arguments["name"])
         copied = {name: list(value) if isinstance(value, list) else value for name, value in arguments.items()}
@@ -223,7 +237,7 @@ class CudaLoader:
         ninja = shutil.which("ninja", path=path)
         if ninja is not None and Path(ninja).parent != own:
             own.mkdir(exist_ok=True)
-            (own / "ninja").write_text(_NINJA.format(ninja=shlex.quote(ninja)), encoding="utf-8")
+            (own / "ninja").write_text(_NINJA.format(ninja=shlex.quote(ninja), said=_SAID), encoding="utf-8")
             (own / "ninja").chmod(0o755)
         os.environ["PATH"] = os.pathsep.join([str(own), path])
         self._link_runtime(home)
@@ -265,12 +279,21 @@ class CudaLoader:
     def _failed(self, name: str, error: Exception, folder: Path, why: str, key: str) -> BuildFailed:
         if not isinstance(getattr(error.__cause__, "stdout", None), bytes):
             key = ""  # no compiler refused: a library that needs a GPU at once, a full disk
-        log = _compiler_log(error)
+        log = "".join(line for line in _compiler_log(error).splitlines(keepends=True) if not is_told(line))
         lines = [line for line in log.splitlines() if " error" in line or "error:" in line or "fatal" in line]
         solution = self._solution.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         placed = [in_solution(line, folder, self._solution.name, solution) for line in lines[:8]]
         telling = "\n".join(placed) or str(error).strip()[:2000]
         return failed_build("\n".join(filter(None, [why, f"{name} does not build:", telling])), log, key)
+
+
+def _keep_figures(said: Path, library: Path) -> None:
+    """Keeps what ptxas told of a library's kernels beside the library; nothing if it told nothing."""
+    with contextlib.suppress(OSError):
+        lines = said.read_text(encoding="utf-8", errors="replace").splitlines()
+        told = "\n".join(line for line in lines if is_told(line))
+        if told:
+            library.with_suffix(FIGURES).write_text(told[:MAX_FIGURES_CHARACTERS], encoding="utf-8")
 
 
 def _runtime_flags() -> tuple[str, ...]:

@@ -19,8 +19,16 @@ _USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*
 _SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
 #: The stack including the functions that a kernel calls.
 _WHOLE_STACK = re.compile(r"(\d+) bytes cumulative stack size")
+_TOLD = re.compile(r"ptxas info\s|\s*\d+ bytes stack frame, ")
+#: Most characters that a library's file of figures has, some thousand kernels.
+MAX_FIGURES_CHARACTERS = 500_000
 #: Bank 3 holds what a source declares as ``__constant__``.
 _CONSTANT_SECTION = b".nv.constant3"
+
+
+def is_told(line: str) -> bool:
+    """Returns whether a line of nvcc's output is one that ``ptxas -v`` adds."""
+    return _TOLD.match(line) is not None
 
 
 def compiled_kernels(output: str, constant_bytes: int | None) -> tuple[CompiledKernel, ...]:

@@ -83,6 +83,7 @@ def run(
             is_ready=is_ready,
             done=done,
             plans={} if plans is None else plans,
+            kernels_of=lanes.cache.kernels,
         )
         outcomes = lanes.judge(feed, progress, builders, source, deadline, withdrawals=withdrawals)
         for outcome in stack.enter_context(contextlib.closing(outcomes)):

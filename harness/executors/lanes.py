@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.device.devices import guess
-from harness.errors import DeviceError, HarnessError, ProblemError
+from harness.errors import DeviceError, HarnessError, LimitExceeded, ProblemError
 from harness.executors.lane_handle import LaneDied, LaneHandle, LaneProcess, opening_of
 from harness.executors.plan import Planned
 from harness.executors.protocol import (
@@ -145,6 +145,7 @@ class Lanes:
             if work.is_planned:
                 yield from feed.known_by_now(work)
                 yield from self._without_overruns(work)
+                yield from _without_excess(work, feed.excess(work))
                 if not work.cases:
                     feed.finish(work)
                     continue
@@ -315,6 +316,16 @@ class Lanes:
                 lane.end()
             for lane in lanes:
                 lane.close()
+
+
+def _without_excess(work: PlannedWork, words: str) -> Iterator[Fault]:
+    """Drops all cases of a candidate whose kernels exceed a limit, and yields their faults."""
+    from harness.executors.scheduler import Fault
+
+    if words:
+        for case, _ in work.cases:
+            yield Fault.of(work.job, LimitExceeded(words), case)
+        work.cases, work.trials = (), ()
 
 
 def _case_key(work: PlannedWork, case: tuple[str, dict[str, Any]]) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from harness.judge.process.time_limits import Limits
 from harness.project.cases import CUSTOM_CASE, SMALL_CASE, UNDECLARED
 from harness.project.problems import Problem, failure
 from harness.project.solutions import Candidate
+from harness.records.kernels import KernelLimits
 from harness.records.run_config import RunConfig
 from harness.system.interrupts import Interrupted
 
@@ -52,6 +53,8 @@ class Job:
         trials: Trials of each case; None for the policy's number.
         fresh: Whether to ignore the store's answers.
         to_beat: Speedups over eager by case; as in ``RunConfig``.
+        limits_of_kernels: What nvcc may give each kernel. If a build ahead shows more, the candidate does
+            not run. Of those that are built, candidates without spills come first. None for no limits.
     """
 
     candidate: Candidate
@@ -62,6 +65,7 @@ class Job:
     trials: int | None = None
     fresh: bool = False
     to_beat: Mapping[str, float] = field(default_factory=dict)
+    limits_of_kernels: KernelLimits | None = None
 
     @property
     def first_constants(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.policy import Policy
 from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.workers import Workers
+from harness.records.kernels import CompiledKernel
 from harness.system.memory import available_memory
 
 #: Peak memory of a GPU compiler in bytes.
@@ -55,6 +56,7 @@ class PlannedWork:
         build: The build ahead; None if there is none.
         deaths: The number of lanes that ended while they judged the candidate.
         has_next: Whether another candidate may follow.
+        kernels: nvcc's figures of its kernels; None before they are looked up.
     """
 
     job: Job
@@ -65,6 +67,7 @@ class PlannedWork:
     build: Future[Refused] | None = None
     deaths: int = 0
     has_next: bool = False
+    kernels: tuple[CompiledKernel, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the fields for a lane's process; the driver keeps the build."""

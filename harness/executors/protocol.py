@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.project.problems import Problem
+from harness.records.kernels import KernelLimits
 from harness.records.record import EvaluationRecord
 from harness.records.run_config import RunConfig
 
@@ -138,6 +139,8 @@ class Request:
         trials: Trials of each case; None for the configuration's number.
         fresh: Whether to ignore the store's answers.
         to_beat: Speedups over eager by case; as in ``RunConfig``.
+        limits_of_kernels: What nvcc may give each kernel. If a build ahead shows more, the candidate does
+            not run. Of those that are built, candidates without spills come first. None for no limits.
     """
 
     number: int
@@ -151,6 +154,7 @@ class Request:
     trials: int | None = None
     fresh: bool = False
     to_beat: Mapping[str, float] = field(default_factory=dict)
+    limits_of_kernels: KernelLimits | None = None
 
 
 @dataclass(frozen=True)

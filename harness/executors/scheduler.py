@@ -16,6 +16,7 @@ from harness.executors.prebuild import Builders, PlannedWork
 from harness.executors.result_cache import ResultCache
 from harness.judge.evaluation.blank_records import TRIALS, blank_record
 from harness.judge.policy import Policy
+from harness.records.kernels import CompiledKernel
 from harness.records.record import EvaluationRecord
 
 
@@ -108,6 +109,7 @@ class Scheduler:
         is_ready: Returns whether the next job, or the end, can be read without blocking.
         done: Called with each finished job.
         plans: The cases of problems that fit the device; the scheduler adds to it.
+        kernels_of: Returns nvcc's figures of a built solution by its digest; none for what is unknown.
     """
 
     def __init__(
@@ -123,7 +125,9 @@ class Scheduler:
         is_ready: Callable[[], bool],
         done: Callable[[Job], None],
         plans: Plans,
+        kernels_of: Callable[[str], tuple[CompiledKernel, ...]] = lambda _: (),
     ):
+        self._kernels_of = kernels_of
         self._jobs = iter(jobs)
         self._policy = policy
         self._environment = environment
@@ -179,10 +183,12 @@ class Scheduler:
     def take(self) -> PlannedWork | None:
         """Takes the first built candidate, else one whose cases are unknown, else one that a lane is to build.
 
+        Of built candidates with limits, those whose kernels do not spill come first.
+
         Returns:
             The candidate; None if none can be judged now.
         """
-        for has_come_up in (self._is_built, self._lacks_cases, self._can_build_in_lane):
+        for has_come_up in (self._is_lean, self._is_built, self._lacks_cases, self._can_build_in_lane):
             for number, work in enumerate(self._waiting):
                 if has_come_up(work):
                     self._at_work += 1
@@ -192,6 +198,21 @@ class Scheduler:
                         self._in_planning.add(plan_key(work.job.candidate.problem))
                     return work
         return None
+
+    def excess(self, work: PlannedWork) -> str:
+        """Returns in words which limit a built candidate's kernels exceed; empty if none."""
+        limits = work.job.limits_of_kernels
+        return "" if limits is None else limits.excess(self._kernels(work))
+
+    def _kernels(self, work: PlannedWork) -> tuple[CompiledKernel, ...]:
+        if work.kernels is None:
+            work.kernels = self._kernels_of(work.job.candidate.solution.digest)
+        return work.kernels
+
+    def _is_lean(self, work: PlannedWork) -> bool:
+        """Tells whether a candidate is built, and without spills if it has limits."""
+        is_plain = work.job.limits_of_kernels is None
+        return self._is_built(work) and (is_plain or not any(one.spilled_bytes for one in self._kernels(work)))
 
     @staticmethod
     def _is_built(work: PlannedWork) -> bool:

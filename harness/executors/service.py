@@ -134,7 +134,13 @@ class Requests:
         choice = CaseChoice(request.cases, request.constants, is_main=not request.every_case)
         planner = Planner(choice, self._on_cpu, self._service.config)
         job = planner.job(candidate, str(request.number))
-        return replace(job, trials=request.trials, fresh=request.fresh, to_beat=request.to_beat)
+        return replace(
+            job,
+            trials=request.trials,
+            fresh=request.fresh,
+            to_beat=request.to_beat,
+            limits_of_kernels=request.limits_of_kernels,
+        )
 
 
 def serve(link: Connection) -> None:

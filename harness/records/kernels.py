@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -65,6 +66,35 @@ class CompiledKernel:
     spill_store_bytes: int
     spill_load_bytes: int
     constant_bytes: int | None
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes that a thread stores and loads back for lack of registers."""
+        return self.spill_store_bytes + self.spill_load_bytes
+
+
+@dataclass(frozen=True)
+class KernelLimits:
+    """The most that each compiled kernel of a candidate may take; None for no limit.
+
+    Attributes:
+        registers: Registers of a thread.
+        shared_bytes: Static shared memory of a block.
+        spilled_bytes: Bytes that a thread stores and loads back for lack of registers.
+    """
+
+    registers: int | None = None
+    shared_bytes: int | None = None
+    spilled_bytes: int | None = None
+
+    def excess(self, kernels: Sequence[CompiledKernel]) -> str:
+        """Returns in words what exceeds a limit; empty if nothing does."""
+        for kernel in kernels:
+            for name, most in vars(self).items():
+                used = getattr(kernel, name)
+                if most is not None and used > most:
+                    return f"nvcc gives {kernel.name} {name}={used}, and the limit is {most}"
+        return ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,6 +71,23 @@ class Constraint:
         """
         tree = _parsed(self.rule, where)
         return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def number(rule: str, settings: Mapping[str, Value], where: str) -> int:
+    """Returns the value of an expression of parameters, rounded down.
+
+    Args:
+        rule: The expression.
+        settings: The value of every parameter.
+        where: What declares it, for messages.
+
+    Raises:
+        TemplateError: The expression is malformed, or its value is no number from 0 on.
+    """
+    value = _evaluated(_parsed(rule, where), settings, f"{where}: {rule!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise TemplateError(f"{where}: {rule!r} is {value!r} for some settings; it must be a number from 0 on")
+    return int(value)
 
 
 @functools.lru_cache(maxsize=1024)  # a search evaluates a rule for every setting

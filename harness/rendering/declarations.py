@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
+from harness.records.kernels import KernelLimits
 from harness.rendering.constraints import Constraint
 from harness.rendering.parameters import Declaration, Parameter, TemplateVariant
 from harness.rendering.values import TYPE_NAMES, Value, has_type
@@ -45,7 +47,7 @@ def read_declaration(path: Path) -> Declaration:
         raise TemplateError(f"cannot read {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise TemplateError(f"{path} is not TOML: {error}") from None
-    _check_keys(table, {"problem", "parameters", "variants"}, {"constraints"}, str(path))
+    _check_keys(table, {"problem", "parameters", "variants"}, {"constraints", "limits"}, str(path))
     declaration = Declaration(
         template=template,
         path=path,
@@ -54,6 +56,7 @@ def read_declaration(path: Path) -> Declaration:
             name: _read_parameter(name, entry, path) for name, entry in _table(table["parameters"], path).items()
         },
         constraints=_read_constraints(table.get("constraints", []), path),
+        limits=_read_limits(table.get("limits", {}), path),
         variants={
             checked_name(name, f"{path}: variant"): _read_variant(name, entry, path)
             for name, entry in _table(table["variants"], path).items()
@@ -78,6 +81,7 @@ def _check_declaration(declaration: Declaration) -> None:
     for parameter in declaration.parameters.values():
         if parameter.when is not None:
             parameter.when.holds(defaults, f"{where}: parameter {parameter.name!r}: when")
+    declaration.kernel_limits(defaults)
     for variant in declaration.variants.values():
         _resolve_named(declaration, variant.settings, f"variant {variant.name!r}")
 
@@ -185,6 +189,16 @@ def _read_constraints(entries: object, path: Path) -> tuple[Constraint, ...]:
         rule, message = (_text(table[key], f"{path}: constraint {key}") for key in ("rule", "message"))
         constraints.append(Constraint(rule, message))
     return tuple(constraints)
+
+
+def _read_limits(entry: object, path: Path) -> dict[str, str]:
+    table = _table(entry, path, "limits")
+    where = f"{path}: limits"
+    _check_keys(table, set(), {field.name for field in fields(KernelLimits)}, where)
+    for name, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise TemplateError(f"{where}: {name} must be a number, or an expression of parameters in quotes.")
+    return {name: str(value) for name, value in table.items()}
 
 
 def _read_variant(name: str, entry: object, path: Path) -> TemplateVariant:

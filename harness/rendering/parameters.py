@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import TemplateError, suggestion
-from harness.rendering.constraints import Constraint
+from harness.records.kernels import KernelLimits
+from harness.rendering.constraints import Constraint, number
 from harness.rendering.values import Value, has_type, parsed
 
 
@@ -89,6 +90,8 @@ class Declaration:
         problem: Stem of the problem that the template solves.
         parameters: Parameters by name.
         constraints: Rules between parameters.
+        limits: The most that nvcc may give each kernel, as expressions of parameters by the fields of
+            ``KernelLimits``.
         variants: Variants by name, in the order of the file.
     """
 
@@ -98,6 +101,7 @@ class Declaration:
     parameters: Mapping[str, Parameter]
     constraints: tuple[Constraint, ...]
     variants: Mapping[str, TemplateVariant]
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, assignments: Mapping[str, str]) -> dict[str, Value]:
         """Converts texts from the command line into values of the declared types.
@@ -142,6 +146,18 @@ class Declaration:
                     f"template {self.template!r}: {constraint.message} (rule {constraint.rule!r}, got {values})."
                 )
         return resolved
+
+    def kernel_limits(self, settings: Mapping[str, Value]) -> KernelLimits:
+        """Returns the most that nvcc may give each kernel of a setting.
+
+        Args:
+            settings: The value of every parameter.
+
+        Raises:
+            TemplateError: A limit is malformed, or no number from 0 on.
+        """
+        where = f"{self.path}: limits"
+        return KernelLimits(**{name: number(rule, settings, f"{where}: {name}") for name, rule in self.limits.items()})
 
     def variant(self, name: str) -> TemplateVariant:
         """Returns the variant of that name.

@@ -6,11 +6,12 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
+from harness.records.kernels import CompiledKernel, KernelLimits
 from harness.records.record import EvaluationRecord, Status
 from harness.rendering.values import Value
 from harness.system.files import read_regular
@@ -18,6 +19,8 @@ from harness.system.text import one_line
 
 #: The status of a setting whose template could not be rendered.
 NOT_RENDERED = "NOT_RENDERED"
+#: The status of a setting that was built and did not run, because its kernels exceed a limit of the template.
+NOT_RUN = "NOT_RUN"
 #: What a search can hold against time.
 OBJECTIVES = ("error", "memory")
 #: The objective's direction: with gradients if the harness judged them.
@@ -34,7 +37,7 @@ class Trial:
 
     Attributes:
         settings: The value of every parameter.
-        status: The status of the worst case, or ``NOT_RENDERED``.
+        status: The status of the worst case, or ``NOT_RENDERED`` or ``NOT_RUN``.
         cost: Time as a share of eager's, the geometric mean over the cases; None if the setting
             failed or was not timed.
         time_ms: Median time in milliseconds; None without one, or with several cases.
@@ -42,6 +45,8 @@ class Trial:
         peak_bytes: The most device memory that a call held, in bytes; None if that is not known.
         records: Names of the records.
         message: Why it failed, passed without a time, or was timed in fewer pairs; else empty.
+        nvcc: The most registers, ``shared_bytes`` and ``spilled_bytes`` that nvcc gave one of its kernels,
+            by the fields of ``KernelLimits``; empty if that is not known.
         is_stored: Whether the store had all of its records before the search began.
     """
 
@@ -54,6 +59,7 @@ class Trial:
     is_stored: bool = False
     error: float | None = None
     peak_bytes: int | None = None
+    nvcc: Mapping[str, int] = field(default_factory=dict)
 
     def objective(self, name: str) -> float | None:
         """Returns the value of an objective beside time, ``error`` or ``memory``; None if it is not known."""
@@ -96,6 +102,12 @@ def trial_of(settings: Mapping[str, Value], records: Sequence[EvaluationRecord],
         error=max((share for share in shares if share is not None), default=None),
         peak_bytes=max(peaks, default=None),
     )
+
+
+def most_of(kernels: Sequence[CompiledKernel]) -> dict[str, int]:
+    """Returns the most that one of the kernels takes, by the fields of ``KernelLimits``; empty without kernels."""
+    names = [one.name for one in fields(KernelLimits)]
+    return {name: max(getattr(kernel, name) for kernel in kernels) for name in names} if kernels else {}
 
 
 def _about_speed(records: Sequence[EvaluationRecord]) -> str:
@@ -158,7 +170,7 @@ class Recorded:
                 {
                     "settings": dict(one.settings), "status": one.status, "cost": one.cost, "time_ms": one.time_ms,
                     "error": one.error, "peak_bytes": one.peak_bytes, "records": list(one.records),
-                    "message": one.message,
+                    "message": one.message, "nvcc": dict(one.nvcc),
                 }
                 for one in self.trials
             ],

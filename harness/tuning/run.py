@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.compilation.cache import BuildCache
 from harness.device.devices import guess, several
 from harness.errors import UsageError
 from harness.evaluator import Evaluator
@@ -130,6 +131,7 @@ def run_search(
         known=known.answered,
         trials=SHORT_TRIALS if is_timed else None,  # on the CPU every run is in full
         against=order.against,
+        kernels_of=BuildCache(order.home / "builds").kernels,
     )
     search.run(evaluator, order.question, add, _ahead(order))
     progress.is_out_of_time, progress.same = search.is_out_of_time, search.same

@@ -6,16 +6,16 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from harness.entries import Answer, Entry
-from harness.errors import TemplateError
+from harness.errors import LimitExceeded, TemplateError
+from harness.records.kernels import CompiledKernel
 from harness.records.record import EvaluationRecord, Status
 from harness.report.comparison import machines
 from harness.system.text import one_line
-from harness.tuning.results import NOT_RENDERED, Trial, cost_of, trial_of
+from harness.tuning.results import NOT_RENDERED, NOT_RUN, Trial, cost_of, most_of, trial_of
 from harness.tuning.space import Point
 from harness.tuning.strategies import Strategy
 from harness.tuning.template import Searched
@@ -50,10 +50,15 @@ class Question:
         *,
         trials: int | None = None,
         fresh: bool = False,
-        to_beat: Mapping[str, float] = MappingProxyType({}),
+        to_beat: Mapping[str, float] | None = None,
     ) -> Entry:
-        """Returns the request to judge a setting; ``trials``, ``fresh`` and ``to_beat`` as in ``Entry``."""
-        label = searched.label(searched.space.settings(point))
+        """Returns the request to judge a setting; ``trials`` and ``fresh`` as in ``Entry``.
+
+        With ``to_beat``, which is as in ``Entry``, the request is for a short run, and the template's limits of
+        kernels hold.
+        """
+        settings = searched.space.settings(point)
+        label = searched.label(settings)
         return Entry(
             searched.text(point, body),
             self.problem,
@@ -63,7 +68,8 @@ class Question:
             name=f"{searched.declaration.template} {label}",
             trials=trials,
             fresh=fresh,
-            to_beat=to_beat,
+            to_beat=to_beat or {},
+            limits_of_kernels=None if to_beat is None else searched.declaration.kernel_limits(settings),
         )
 
 
@@ -92,6 +98,7 @@ class Search:
         began_at: When the search began, as ``created_at`` of a record has it.
         trials: Trials that a setting gets; None for the usual number.
         against: The objective beside time, of ``results.OBJECTIVES``; empty for none.
+        kernels_of: Returns nvcc's figures of a solution's kernels by its digest; none if they are unknown.
 
     Attributes:
         trials: The results so far, in the order in which they were finished.
@@ -112,7 +119,9 @@ class Search:
         known: Sequence[Point] = (),
         trials: int | None = None,
         against: str = "",
+        kernels_of: Callable[[str], Sequence[CompiledKernel]] = lambda _: (),
     ):
+        self._kernels_of = kernels_of
         self._against = against
         self._searched = searched
         self._strategy = strategy
@@ -152,10 +161,20 @@ class Search:
         """
         asked = self._asks(on_trial)
         entries = (
-            question.entry(self._searched, point, body, trials=self._trials, to_beat=dict(self._to_beat))
+            question.entry(
+                self._searched,
+                point,
+                body,
+                trials=self._trials,
+                to_beat=None if self._trials is None else dict(self._to_beat),
+            )
             for point, body in asked
         )
         for answer in judge.stream(entries, ahead):
+            if isinstance(answer.error, LimitExceeded):
+                settings = self._searched.space.settings(answer.entry.tag)
+                on_trial(self._add(answer.entry.tag, Trial(settings, NOT_RUN, message=str(answer.error))))
+                continue
             if answer.error is not None:
                 raise answer.error
             on_trial(self._told(answer.entry.tag, answer.records))
@@ -214,6 +233,7 @@ class Search:
                 if cost is not None:
                     self._to_beat[record.case] = max(1 / cost, self._to_beat.get(record.case, 0.0))
         trial = trial_of(self._searched.space.settings(point), records, self._began_at)
+        trial = replace(trial, nvcc=most_of(self._kernels_of(records[0].digest) if records else ()))
         if point in self._from_known and not trial.is_stored:  # it was known under other conditions, as are the rest
             self._known.clear()
         return self._add(point, trial)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from torch.utils import cpp_extension
 
+from harness.compilation.cache import MAX_FIGURES_BYTES, BuildCache
 from harness.compilation.cuda import CudaLoader
 from harness.compilation.elf import undefined_symbols
 from harness.compilation.errors import BuildFailed
@@ -139,3 +140,69 @@ def test_ninja_ends_the_other_compilers_when_one_fails(tmp_path: Path, monkeypat
     (tmp_path / "build.ninja").unlink()
     with pytest.raises(BuildFailed, match=r"a\.cu"):  # ninja does not run again
         loader.load_inline(name="m", cpp_sources="", no_implicit_headers=True)
+
+
+FAKE_NVCC = """\
+#!/bin/sh
+for word; do test "$before" = -o && out=$word; before=$word; done
+case "$*" in *"-Xptxas -v"*) ;; *) exit 9 ;; esac
+test -n "$FAILS" && echo 'cuda.cu(1): error: no' && echo '    int x' && failed=1
+echo "ptxas info    : Compiling entry function '_Z4leanPf' for 'sm_90'"
+echo '    976 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads'
+echo 'ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem'
+test -n "$failed" && exit 1
+echo 'int of_cuda;' | cc -fPIC -x c -c - -o "$out"
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_build_for_a_gpu_keeps_what_nvcc_says_of_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    for name in ("PATH", "TORCH_CUDA_ARCH_LIST", "LIBRARY_PATH"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setenv("FAILS", "1" if fails else "")
+    home = tmp_path / "cuda"
+    (home / "bin").mkdir(parents=True)
+    (home / "lib64").mkdir()
+    (home / "include").mkdir()
+    (home / "include" / "cuda_runtime.h").touch()  # or a toolkit of the machine comes first
+    (home / "bin" / "nvcc").write_text(FAKE_NVCC)
+    (home / "bin" / "nvcc").chmod(0o755)
+    for name in ("cudart", "c10_cuda", "torch_cuda"):
+        library = home / "lib64" / f"lib{name}.so"
+        subprocess.run(["cc", "-shared", "-o", library, "-x", "c", "-"], input=b"", check=True)
+    monkeypatch.setenv("LIBRARY_PATH", str(home / "lib64"))
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    (tmp_path / "solution.py").write_text("")
+    loader = CudaLoader(tmp_path / "solution.py", {}, tmp_path / "out", lambda *_: None, capability=(9, 0))
+    sources = {"cpp_sources": "int of_cpp;", "cuda_sources": "int of_cuda;", "no_implicit_headers": True}
+    if fails:
+        with pytest.raises(BuildFailed) as failed:
+            loader.load_inline(name="figures", is_python_module=False, **sources)
+        assert "    int x" in failed.value.log
+        assert "ptxas info" not in failed.value.log
+        assert "bytes stack frame" not in failed.value.log
+        return
+    loader.load_inline(name="figures", is_python_module=False, **sources)
+    ((key, library),) = loader.built.items()
+    cache = BuildCache(tmp_path / "builds")
+    assert cache.keep("digest", key, library)
+    assert cache.keep("digest", key, library.with_suffix(".ptxas"))
+    assert list(cache.libraries("digest")) == [key]
+    (kernel,) = cache.kernels("digest")
+    assert (kernel.name, kernel.registers, kernel.shared_bytes, kernel.spilled_bytes) == ("lean", 64, 1024, 28)
+
+
+def test_figures_of_kernels_are_no_way_around_the_cache_s_limits(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    cache, figures = BuildCache(tmp_path / "builds"), tmp_path / "out" / f"{'a' * 16}.ptxas"
+    figures.write_bytes(b"x" * (MAX_FIGURES_BYTES + 1))
+    assert not cache.keep("digest", "a" * 16, figures)
+    figures.write_bytes(b"\xff\xfe no figures\nptxas info    : Used 64 registers")
+    assert cache.keep("digest", "a" * 16, figures)
+    assert cache.kernels("digest") == cache.kernels("unknown") == ()
+    figures.unlink()
+    figures.symlink_to("/etc/passwd")
+    assert not cache.keep("digest", "b" * 16, figures)

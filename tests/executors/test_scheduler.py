@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +31,7 @@ from harness.judge.policy import Policy
 from harness.judge.process.time_limits import Limits
 from harness.project.problems import Problem
 from harness.project.solutions import Candidate, Solution
+from harness.records.kernels import CompiledKernel, KernelLimits
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 
 POLICY = Policy("cpu", "5eed", Limits(1.0, 1.0))
@@ -70,6 +71,16 @@ class Ledger:
 
     def has_passed(self, blank: EvaluationRecord) -> bool:
         return False
+
+
+class Recorder:
+    """A lane that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    def send(self, work: PlannedWork) -> None:
+        self.given.append(work.job.candidate.solution.name)
 
 
 class Builders:
@@ -320,6 +331,49 @@ def test_a_candidate_builds_while_a_lane_sizes_its_cases() -> None:
     assert built.policy.to_beat == {"a": 1.5}
     assert built.refused == {"key": ("refused", "log")}
     assert len(builders.builds) == 1
+
+
+def test_of_built_candidates_with_limits_those_without_spills_come_first_and_none_beyond_a_limit() -> None:
+    spilled = {"one": 4, "two": 0, "three": 400, "four": 0}
+
+    def kernels_of(digest: str) -> tuple[CompiledKernel, ...]:
+        return (CompiledKernel("k", "sm_90", 32, 0, 0, spilled[digest], 0, None),)
+
+    def taken(limits: KernelLimits | None) -> tuple[list[str], list[str]]:
+        feed = Scheduler(
+            [
+                Job(
+                    Candidate(problem("one"), Solution(name, Path(name), "", name)),
+                    (("a", {}),),
+                    limits_of_kernels=limits,
+                )
+                for name in spilled
+            ],
+            POLICY,
+            {},
+            Ledger(),  # type: ignore[arg-type]
+            None,
+            ahead=4,
+            confirms=False,
+            is_ready=lambda: True,
+            done=lambda job: None,
+            plans={},
+            kernels_of=kernels_of,
+        )
+        assert list(feed.fill(1)) == []
+        lanes, faults = Lanes("cpu", {}, *cast(Any, [None] * 3)), list[str]()
+        given: list[str] = []
+        for _ in spilled:
+            lane = Recorder()
+            lanes.free = [cast(Any, lane)]
+            faults += [f"{one.solution}: {one.error}" for one in lanes._hand_out(feed) if isinstance(one, Fault)]
+            given += lane.given
+        return given, faults
+
+    assert taken(None) == (["one", "two", "three", "four"], [])
+    assert taken(KernelLimits()) == (["two", "four", "one", "three"], [])
+    words = "three: nvcc gives k spilled_bytes=400, and the limit is 100"
+    assert taken(KernelLimits(spilled_bytes=100)) == (["two", "four", "one"], [words])
 
 
 @pytest.mark.parametrize(("count", "names"), [(1, ["one"]), (2, [])])

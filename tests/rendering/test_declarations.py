@@ -123,6 +123,30 @@ MISTAKES = {
         with_parameter(f"{INT}range = [1, 9]", f'[[constraints]]\nrule = "1 < 2"\nmessage = "m"\n{VARIANT}'),
         ["'1 < 2'", "names no parameter"],
     ),
+    "a limit of something else": (
+        with_parameter(f"{INT}range = [1, 9]", f"[limits]\nregister = 64\n{VARIANT}"),
+        ["limits: unknown key 'register'", "'registers'"],
+    ),
+    "a limit that is no expression": (
+        with_parameter(f"{INT}range = [1, 9]", f'[limits]\nregisters = "64 *"\n{VARIANT}'),
+        ["limits: registers", "is not an expression"],
+    ),
+    "a limit of an unknown parameter": (
+        with_parameter(f"{INT}range = [1, 9]", f'[limits]\nregisters = "65536 // widht"\n{VARIANT}'),
+        ["limits: registers", "unknown parameter 'widht'", "'width'"],
+    ),
+    "a limit below 0": (
+        with_parameter(f"{INT}range = [1, 9]", f'[limits]\nspilled_bytes = "0 - width"\n{VARIANT}'),
+        ["limits: spilled_bytes", "must be a number from 0 on"],
+    ),
+    "a limit that is true": (
+        with_parameter(f"{INT}range = [1, 9]", f"[limits]\nshared_bytes = true\n{VARIANT}"),
+        ["limits: shared_bytes must be a number, or an expression"],
+    ),
+    "limits as a list": (
+        with_parameter(f"{INT}range = [1, 9]", f"[[limits]]\nshared_bytes = 1\n{VARIANT}"),
+        ["limits"],
+    ),
     "constraints as one table": (
         with_parameter(f"{INT}range = [1, 9]", f'[constraints]\nrule = "width > 1"\nmessage = "m"\n{VARIANT}'),
         ["[[constraints]]"],

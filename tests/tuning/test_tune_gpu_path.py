@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from harness.commands.tune import command
-from harness.errors import UsageError
+from harness.errors import LimitExceeded, UsageError
 from harness.evaluator import Answer, Entry
+from harness.records.kernels import CompiledKernel
 from harness.records.record import EvaluationRecord, PrecisionClass, Status
 from harness.rendering.stamp import parse_stamp
 
@@ -45,6 +46,10 @@ class FakeEvaluator:
             stamp = parse_stamp(str(entry.candidate))
             assert stamp is not None
             is_short = entry.trials is not None
+            built = () if "plan" in stamp.parameters else compiled(int(str(stamp.parameters["width"])))
+            if words := entry.limits_of_kernels.excess(built) if entry.limits_of_kernels else "":
+                yield Answer(entry, (), LimitExceeded(words))
+                continue
             made = []
             for case in entry.cases or ("full",):
                 time_ms = FakeEvaluator.time_ms({**stamp.parameters, "case": case})
@@ -57,6 +62,12 @@ class FakeEvaluator:
                 peaks = {"forward": {"candidate": 100 * 2**20 // width, "eager": 2**20}}
                 made.append(replace(one, peak_bytes=peaks))
             yield Answer(entry, tuple(made))
+
+
+def compiled(width: int) -> tuple[CompiledKernel, ...]:
+    """What nvcc would say of a setting's only kernel: it spills where more than 16 values are held."""
+    spilled = max(0, width - 16) * 4
+    return (CompiledKernel("tile", "sm_90", 8 * width, 0, spilled, spilled, 0, None),)
 
 
 def record(name: str, time_ms: float, passes: bool) -> EvaluationRecord:
@@ -116,6 +127,23 @@ def test_later_settings_are_to_beat_the_fastest_one_so_far(tune: Callable[..., A
     speedups = [one.to_beat["full"] for one in in_search[1:]]
     assert speedups == sorted(speedups)
     assert speedups[-1] == pytest.approx(2.0 / 0.5, rel=0.01)
+
+
+def test_a_setting_whose_kernels_exceed_a_limit_does_not_run(tune: Callable[..., Any]) -> None:
+    params = Path("templates/tanh/params.toml")
+    params.write_text(
+        'problem = "tanh"\n[limits]\nspilled_bytes = "32 * step"\n' + params.read_text().partition("\n")[2]
+    )
+    ran = tune(lambda setting: 8 / setting["width"], "-p", "kind=right", "--json")
+    told = json.loads(ran.stdout)
+    missing = [one for one in told["trials"] if one["status"] == "NOT_RUN"]
+    assert {(one["settings"]["step"], one["settings"]["width"]) for one in missing} == {(1, 32)}
+    assert [one["message"] for one in missing] == ["nvcc gives tile spilled_bytes=64, and the limit is 32"]
+    assert told["finals"]["winner"]["width"] == 32  # with a step of 2, which may spill 64 bytes
+    assert ran.return_value == 0
+    ran = tune(lambda setting: 8 / setting["width"], "-p", "kind=right")
+    assert "9 passed, 1 failed: 1 NOT_RUN" in ran.stdout
+    assert all(one.limits_of_kernels is None for one in FakeEvaluator.asked if one.trials is None)  # in the finals
 
 
 def test_against_memory_all_settings_are_timed_alike(tune: Callable[..., Any]) -> None:

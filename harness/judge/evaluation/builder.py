@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from harness.compilation.cache import MAX_LIBRARIES, BuildCache
+from harness.compilation.cache import FIGURES, MAX_LIBRARIES, BuildCache
 from harness.compilation.errors import is_lasting
 from harness.errors import ProblemError
 from harness.judge.policy import Policy
@@ -150,6 +150,7 @@ def keep_builds(worker: WorkerHandle, solution: Solution, cache: BuildCache) -> 
         path = worker.build_folder / Path(file).name
         try:
             kept += cache.keep(solution.digest, key, path)
+            cache.keep(solution.digest, key, path.with_suffix(FIGURES))
         except OSError as error:
             logger.warning("cannot write the build cache, so the next run builds again: %s", error)
     if kept < len(built):
