@@ -125,7 +125,7 @@ MISTAKES = {
     ),
     "a limit of something else": (
         with_parameter(f"{INT}range = [1, 9]", f"[limits]\nregister = 64\n{VARIANT}"),
-        ["limits: unknown key 'register'", "'registers'"],
+        ["limits has an unknown key 'register'", "'registers'"],
     ),
     "a limit that is no expression": (
         with_parameter(f"{INT}range = [1, 9]", f'[limits]\nregisters = "64 *"\n{VARIANT}'),
