@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.judge.exchange.exchange import Exchange
-from harness.judge.inputs.draws import Draw
+from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.inputs.situations import RECORDED, Usage
 from harness.judge.process.faults import Faults
 from harness.judge.reference.kinks import Kinks
@@ -15,7 +16,7 @@ from harness.judge.reference.reference_cache import CaseCache
 from harness.records.record import PrecisionClass
 from harness.wire.commands import Backward, Forward
 from harness.wire.replies import OutputPart
-from harness.wire.tensors import Region, input_key
+from harness.wire.tensors import Region, Value, input_key
 
 #: A trial that calls the candidate once, and needs all gradients.
 ORDINARY = Usage()
@@ -34,6 +35,7 @@ class CaseContext:
         structure: The containers around the reference's outputs.
         precision: The precision class whose budgets apply.
         secret: The secret from which seeds derive.
+        fresh_inputs: Draws ordinary inputs from a seed.
         kinks: Settles draws; None if the reference has no kinks.
         buffers: The reference's buffers that are compared after a forward.
         known: The cache of the reference's facts.
@@ -52,6 +54,7 @@ class CaseContext:
     structure: tuple[OutputPart, ...]
     precision: PrecisionClass
     secret: str
+    fresh_inputs: Callable[[int], list[Any]]
     kinks: Kinks | None = None
     buffers: tuple[str, ...] = ()
     known: CaseCache = field(default_factory=CaseCache)
@@ -82,6 +85,9 @@ def forward_command(
         exchange.write(exchange.state[name], ours[name])
         state.append((theirs, exchange.state[name]))
     buffers = tuple((context.names[name], exchange.buffers[name]) for name in context.buffers)
+    others: tuple[Value, ...] = ()
+    if usage.aside:
+        others = exchange.write_others(context.fresh_inputs(derive_seed(str(seed), "aside")))
     exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
     exchange.settle()
     positions = {name: position for position, name in exchange.input_names.items()}
@@ -103,6 +109,7 @@ def forward_command(
         aside_calls=usage.aside_calls,
         ways=usage.ways,
         reorders=usage.reorders,
+        others=others,
     )
 
 

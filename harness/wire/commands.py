@@ -114,7 +114,8 @@ class Forward:
             one.
         aside_calls: The number of calls of the instance that ``aside`` names.
         ways: The ways in which the worker calls the instance.
-        reorders: Whether elements of the inputs may change places for calls that nobody compares.
+        reorders: Whether elements of the inputs may change places before calls in a row.
+        others: The arguments of the calls that ``aside`` asks for: another draw.
     """
 
     inputs: tuple[Value, ...]
@@ -130,6 +131,7 @@ class Forward:
     aside_calls: int = 1
     ways: tuple[str, ...] = ()
     reorders: bool = True
+    others: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)

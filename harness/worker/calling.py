@@ -20,7 +20,6 @@ from harness.wire.variations import (
     can_reorder,
     is_differentiable,
     longest_axis,
-    reversed_input,
     with_operators,
 )
 from harness.worker.limits import release_reserve
@@ -247,16 +246,27 @@ def _is_set(gradient: torch.Tensor) -> bool:
 
 
 @contextlib.contextmanager
-def reversed_in_place(arguments: Iterable[Any]) -> Iterator[None]:
-    """Reverses tensors where they lie (see ``reversed_input``) for the length of a block, without a new version."""
-    tensors = [one for one in arguments if isinstance(one, torch.Tensor) and order_of(one) is not None]
-    before = [one.detach().clone() for one in tensors]
+def replaced(arguments: Sequence[Any], others: Sequence[Any], is_in_place: bool) -> Iterator[list[Any]]:
+    """Yields arguments with other values, as leaves that need gradients where the arguments do.
+
+    Args:
+        arguments: The arguments. They keep their values, or get them back after the block.
+        others: The other values, as many.
+        is_in_place: Whether the values lie where the arguments lie, without a new version. Otherwise
+            they are copies.
+    """
+    pairs = [pair for pair in zip(arguments, others, strict=True) if isinstance(pair[0], torch.Tensor)]
+    if not is_in_place:
+        copies = [one.clone().requires_grad_(tensor.requires_grad) for tensor, one in pairs]
+        yield [copies.pop(0) if isinstance(one, torch.Tensor) else one for one in others]
+        return
+    before = [tensor.detach().clone() for tensor, _ in pairs]
     try:
-        for tensor, value in zip(tensors, before, strict=True):
-            tensor.data.copy_(reversed_input(value))
-        yield
+        for tensor, other in pairs:
+            tensor.data.copy_(other)
+        yield [old if isinstance(old, torch.Tensor) else new for old, new in zip(arguments, others, strict=True)]
     finally:
-        for tensor, value in zip(tensors, before, strict=True):
+        for (tensor, _), value in zip(pairs, before, strict=True):
             tensor.data.copy_(value)
 
 

@@ -25,7 +25,7 @@ from harness.wire.state import switch_and_return
 from harness.wire.structure import tensors_of
 from harness.wire.tensors import Region, Value, input_key
 from harness.wire.values import decode_plain
-from harness.wire.variations import is_differentiable, reversed_input, with_gaps
+from harness.wire.variations import is_differentiable, with_gaps
 from harness.worker import calling, clock
 from harness.worker.calling import (
     PassedOn,
@@ -36,7 +36,7 @@ from harness.worker.calling import (
     having_gradients,
     kept,
     partly_changed,
-    reversed_in_place,
+    replaced,
 )
 from harness.worker.construction import generators
 from harness.worker.results import copied, store
@@ -217,11 +217,11 @@ class Instance:
         """Calls a model on other values and drops the results.
 
         This catches a candidate whose result, or whatever its backward needs, lies in memory that
-        calls or instances share. The inputs are reversed, so that they keep the distribution that
-        the problem draws, unless the reference takes them in no other order. Every second call finds
-        them at the addresses of the inputs themselves, which get their own values back. Every third
-        call runs under ``no_grad``: of this instance the first, as where a loop evaluates between a
-        forward and its backward. The second call of this instance runs its backward, too.
+        calls or instances share. The values are of another draw: reordered ones would give the same
+        answer where the order does not matter. Every second call finds them at the addresses of the
+        inputs themselves, which get their own values back. Every third call runs under ``no_grad``:
+        of this instance the first, as where a loop evaluates between a forward and its backward. The
+        second call of this instance runs its backward, too.
 
         Args:
             model: This instance's model, or that of another instance.
@@ -229,19 +229,18 @@ class Instance:
             calls: How often to call it.
         """
         assert self._command is not None
-        differentiates, reorders = self._command.differentiate, self._command.reorders
         unrecorded = 0 if model is self.model else 2
         for number in range(calls):
-            is_in_place, is_recorded = number % 2 == 1, differentiates and number % 3 != unrecorded
-            with reversed_in_place(self._arguments if reorders and is_in_place else ()):
-                inputs = self._arguments
-                if reorders and not is_in_place:
-                    inputs = [reversed_input(value) for value in self._arguments]
+            is_in_place, is_recorded = number % 2 == 1, self._command.differentiate and number % 3 != unrecorded
+            with replaced(self._arguments, list(map(self._value, self._command.others)), is_in_place) as inputs:
                 with watched(FORWARD), torch.set_grad_enabled(is_recorded):
                     outputs = tensors_of(model(*inputs))
-            if differentiates and model is self.model and number == 1:
-                with watched(BACKWARD):
-                    self._differentiate_aside(inputs, outputs)
+                if self._command.differentiate and model is self.model and number == 1:
+                    with watched(BACKWARD):
+                        self._differentiate_aside(inputs, outputs)
+
+    def _value(self, value: Value) -> Any:
+        return self._arena.tensor(value.region) if value.region else decode_plain(value.plain or "null")
 
     def _differentiate_aside(self, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
         """Runs the backward of a call aside, and drops the gradients."""

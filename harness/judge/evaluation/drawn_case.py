@@ -222,6 +222,7 @@ def trial_setup(
         structure=drawn.shape.structure,
         precision=precision,
         secret=f"{secret}:{drawn.name}",
+        fresh_inputs=source.fresh_inputs,
         kinks=kinks,
         buffers=buffers,
         known=drawn.known,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -136,6 +137,11 @@ class Exchange:
             for name, leaf in leaves.items()
         }
         self.input_names = input_names
+        # Values for calls that nobody compares lie where gradients come later, if they have the same form.
+        self.others = tuple(
+            self._other(layout, position, place.region) if place.region is not None else place
+            for position, place in enumerate(self.inputs)
+        )
         self._guards = layout.guards()
         self._shared = SharedArena(layout.total_bytes, device)
         self._arena = self._shared.arena
@@ -174,7 +180,17 @@ class Exchange:
         Raises:
             ProblemError: A tensor's shape or dtype differs from the first draw's.
         """
-        for position, (value, place) in enumerate(zip(inputs, self.inputs, strict=True)):
+        return self._write_values(inputs, self.inputs)
+
+    def write_others(self, inputs: Sequence[Any]) -> tuple[Value, ...]:
+        """Write a further draw's inputs beside those of ``write_inputs``; they last until the next backward.
+
+        Returns and raises as ``write_inputs``.
+        """
+        return self._write_values(inputs, self.others)
+
+    def _write_values(self, inputs: Sequence[Any], places: Sequence[Value]) -> tuple[Value, ...]:
+        for position, (value, place) in enumerate(zip(inputs, places, strict=True)):
             if place.region is None:
                 continue
             target = self._arena.tensor(place.region)
@@ -183,7 +199,7 @@ class Exchange:
             target.copy_(value.detach())
         return tuple(
             place if place.region is not None else Value(None, encode_plain(value))
-            for value, place in zip(inputs, self.inputs, strict=True)
+            for value, place in zip(inputs, places, strict=True)
         )
 
     def write(self, region: Region, tensor: torch.Tensor) -> None:
@@ -259,6 +275,13 @@ class Exchange:
             # A layout that no order describes (gaps, an expanded tensor) becomes row-major.
             return Value(self._name(layout.add(value.shape, value.dtype, order_of(value) or ()), name), None)
         return Value(None, encode_plain(value))
+
+    def _other(self, layout: Layout, position: int, region: Region) -> Value:
+        gradient = self.gradients.get(self.input_names.get(position, ""))
+        if gradient is not None:
+            return Value(replace(gradient, order=region.order), None)
+        name = f"other values of input {position}"
+        return Value(self._name(layout.add(region.shape, getattr(torch, region.dtype), region.order), name), None)
 
     def _name(self, region: Region, name: str) -> Region:
         self._named[region.offset] = name

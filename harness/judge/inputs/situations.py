@@ -36,7 +36,7 @@ FIRST = "normal"
 TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
 #: The constant cotangent times ``LOSS_SCALE`` or its inverse.
 SCALED = "scaled"
-#: Calls that nobody compares, on inputs whose elements changed places.
+#: Calls in a row, of which those that nobody compares are on inputs whose elements changed places.
 REORDERED = "reordered"
 #: Further forwards of a trial: after a backward, and with autograd on although nothing needs a gradient.
 AFTER_BACKWARD, RECORDED = "after backward", "recorded"
@@ -83,7 +83,7 @@ class Usage:
             compared and nothing that the judge gives needs one.
         ways: Further ways in which training loops and servers call a module. ``WAYS`` has those of
             the backward under the first cotangent, ``harness.wire.commands`` those of a forward.
-        reorders: Whether elements of the inputs change places for calls that nobody compares.
+        reorders: Whether elements of the inputs change places before calls in a row.
         alone: Path of the only output that has a cotangent; empty for all outputs.
         again: Which further forward the outputs are of: ``AFTER_BACKWARD``, ``RECORDED``, or empty for
             the first one.
@@ -121,9 +121,8 @@ class Usage:
             )
         if self.aside == SAME_INSTANCE:
             backward = "" if self.without_gradients else ", first under no_grad(), then with its backward"
-            values = "other" if self.reorders else "the same"
             told.append(
-                f"in this trial forward ran {_more(self.aside_calls)}, on {values} values{backward}, before its result "
+                f"in this trial forward ran {_more(self.aside_calls)}, on other values{backward}, before its result "
                 "was read: if only this trial fails, calls share the memory of a result or of what backward "
                 "needs"
             )

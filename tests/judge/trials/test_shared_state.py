@@ -11,14 +11,16 @@ from harness.records.record import Status
 from tests.judge.in_process import evaluated
 
 SECRET = "5eed" * 8
+KEEP = "kept = SHARED.setdefault('out', torch.empty_like(out))\nkept.copy_(out.detach())\nout.data = kept\nreturn out"
+#: The same for the calls of one instance.
+KEEP_OWN = KEEP.replace("SHARED", "vars(self)")
 # Each keeps what belongs to one call, or to one instance, where the next one finds it.
 SHARING = {
     "a result, for integer inputs": (
         "self.table = nn.Parameter(torch.randn(50, 8))",
         "return self.table[x]",
         "torch.randint(0, 50, (4, 9))",
-        "out = self.table[x]\nkept = SHARED.setdefault('out', torch.empty_like(out))\n"
-        "kept.copy_(out.detach())\nout.data = kept\nreturn out",
+        f"out = self.table[x]\n{KEEP}",
     ),
     "integer inputs that backward reads": (
         "self.table = nn.Parameter(torch.randn(16, 33))",
@@ -26,12 +28,41 @@ SHARING = {
         "torch.randint(0, 33, (16,))",
         "SHARED['x'] = x\nreturn Loss.apply(self.table, x)",
     ),
+    "a result, for few integers": (
+        "self.table = nn.Parameter(torch.randn(50, 8))",
+        "return self.table[x]",
+        "torch.randint(0, 50, (6,))",
+        f"out = self.table[x]\n{KEEP_OWN}",
+    ),
+    "a result, for integers in any order": (
+        "self.table = nn.Parameter(torch.randn(50, 8))",
+        "return self.table[x].sum(1)",
+        "torch.randint(0, 50, (4, 9))",
+        f"out = self.table[x].sum(1)\n{KEEP_OWN}",
+    ),
+    "a result, for complex inputs": (
+        "self.scale = nn.Parameter(torch.ones(7))",
+        "return (x * self.scale).real",
+        "torch.randn(16, 7, dtype=torch.cfloat)",
+        f"out = (x * self.scale).real\n{KEEP_OWN}",
+    ),
+    "a result, for numbers in any order": (
+        "self.scale = nn.Parameter(torch.ones(()))",
+        "return x.square().mean() * self.scale",
+        "torch.randn(16, 7)",
+        f"out = x.square().mean() * self.scale\n{KEEP_OWN}",
+    ),
+    "a norm that backward reads": (
+        "pass",
+        "return x / x.norm()",
+        "torch.randn(16, 7)",
+        "return Normed.apply(x)",
+    ),
     "a result, beside buffers that change": (
         "self.norm = nn.BatchNorm1d(7)",
         "return self.norm(x)",
         "torch.randn(16, 7)",
-        "out = self.norm(x)\nkept = SHARED.setdefault('out', torch.empty_like(out))\n"
-        "kept.copy_(out.detach())\nout.data = kept\nreturn out",
+        f"out = self.norm(x)\n{KEEP}",
     ),
     "a result, without gradients alone": (
         "self.scale = nn.Parameter(torch.ones(7))",
@@ -54,6 +85,19 @@ class Loss(torch.autograd.Function):
         share = torch.softmax(table, -1)
         share[torch.arange(len(table)), SHARED["x"]] -= 1
         return share * (grad / len(table)), None
+
+
+class Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / SHARED.setdefault("norm", torch.empty(())).copy_(x.norm())
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        unit = x / SHARED["norm"]
+        return (grad - unit * (grad * unit).sum()) / SHARED["norm"]
 """
 
 

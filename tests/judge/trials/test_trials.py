@@ -9,7 +9,7 @@ import pytest
 
 from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.inputs.draws import derive_seed, draw, init_args
-from harness.judge.inputs.situations import LOSS_SCALE, REORDERED, SCALED, usage_of
+from harness.judge.inputs.situations import LOSS_SCALE, SCALED, usage_of
 from harness.project.problems import load, read_problem
 from harness.records.record import EvaluationRecord, Status
 from tests.judge.in_process import evaluated
@@ -445,7 +445,6 @@ def test_what_trials_freeze() -> None:
     assert usage_of(1, ["x"], [], SECRET).without({SCALED}).scale == 1
     aside = usage_of(2, ["x"], [], SECRET)
     assert "once more, on other values" in aside.notes[0]
-    assert "once more, on the same values" in aside.without({REORDERED}).notes[0]
 
 
 def test_a_backward_that_changes_its_cotangent_fails(judged: Judged) -> None:
