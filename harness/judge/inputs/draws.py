@@ -271,7 +271,13 @@ NEAR_ONE, MOST_EXPONENT = 3, 120
 
 
 def cotangents(
-    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None
+    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None, has_zeros: bool = False
+#: A normal number is smaller than this with a probability of about 1/8.
+SMALL_NORMAL = 0.157
+#: The fewest elements of an output some of whose cotangent is zero, and the fewest samples.
+FEWEST_ELEMENTS, FEWEST_SAMPLES = 8, 4
+
+
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Yield the cotangents of a trial: standard normal, ones, and the outputs if they are finite.
 
@@ -285,11 +291,13 @@ def cotangents(
         alone: The only output whose cotangents are not zero; None for all of them.
 
     Yields:
+        has_zeros: Whether the normal ones are zero where they would be small, and in one sample, as
+            behind a loss with a mask.
         Name, and one tensor per output with its shape, dtype and device.
     """
     generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
     normal = [
-        torch.randn(one.shape, generator=generators[one.device], device=one.device).to(one.dtype) for one in outputs
+        (_with_zeros(one, seed) if has_zeros else one).to(to.dtype) for one, to in zip(normal, outputs, strict=True)
     ]
     yield "normal", only(alone, normal)
     yield "ones", only(alone, constant(outputs, 1.0))
@@ -301,6 +309,15 @@ def cotangents(
 def constant(outputs: Sequence[torch.Tensor], value: float) -> list[torch.Tensor]:
     """Return a cotangent whose elements are all one element, expanded to the outputs' shapes (stride 0)."""
     return [one.new_full((), value).expand_as(one) for one in outputs]
+def _with_zeros(normal: torch.Tensor, seed: int) -> torch.Tensor:
+    """Set the elements near zero, and all of one sample, to zero; the RMS hardly changes."""
+    if normal.numel() >= FEWEST_ELEMENTS:
+        normal.masked_fill_(normal.abs() < SMALL_NORMAL, 0.0)
+        if normal.dim() > 1 and len(normal) >= FEWEST_SAMPLES:
+            normal[seed % len(normal)] = 0.0
+    return normal
+
+
 
 
 def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

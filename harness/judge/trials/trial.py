@@ -9,7 +9,7 @@ the judge's process, and the judge keeps none of its values.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -157,7 +157,7 @@ def run_trial(
         # The cotangent "output" is what the candidate returned: expected values stay with the
         # judge.
         alone = paths_of(context.structure).index(usage.alone) if usage.alone else None
-        seeded = cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent"), alone)
+        seeded = _cotangents(context, received, trial, alone)
         # The normal cotangent is the first.
         for name, cotangent in itertools.islice(seeded, 1 if normal_only else None):
             constant = usage.scale if name == CONSTANT else None
@@ -205,10 +205,17 @@ def results_of(
     received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order)
     results = _named(context, received, buffers)
     if context.leaves:
-        _, cotangent = next(cotangents(received, derive_seed(context.secret, "trial", trial, "cotangent")))
+        _, cotangent = next(_cotangents(context, received, trial))
         gradients = _backward(context, worker, clock, draw, cotangent)
         results |= {GRADIENT + name: one for name, one in gradients.items() if isinstance(one, torch.Tensor)}
     return results
+
+
+def _cotangents(
+    context: CaseContext, received: Sequence[torch.Tensor], trial: int, alone: int | None = None
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    seed = derive_seed(context.secret, "trial", trial, "cotangent")
+    return cotangents(received, seed, alone, has_zeros=trial == 0)
 
 
 def _named(

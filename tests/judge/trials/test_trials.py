@@ -209,6 +209,26 @@ def test_a_backward_that_is_wrong_in_ordinary_use_fails(judged: Judged, backward
     assert words in record.message
 
 
+@pytest.mark.parametrize(
+    ("backward", "status"),
+    [
+        pytest.param("grad = grad * (grad / grad)", Status.WRONG_GRADIENT, id="elements"),
+        pytest.param("grad = grad * torch.where(grad == 0, 0.0, grad / grad)", Status.PASSED, id="elements_honest"),
+        pytest.param(
+            "norm = grad.norm(dim=1, keepdim=True)\ngrad = grad * norm / norm", Status.WRONG_GRADIENT, id="row"
+        ),
+        pytest.param(
+            "norm = grad.norm(dim=1, keepdim=True)\ngrad = grad * norm / norm.clamp_min(1e-30)",
+            Status.PASSED,
+            id="row_honest",
+        ),
+    ],
+)
+def test_a_cotangent_holds_zeros(judged: Judged, backward: str, status: Status) -> None:
+    record = judged(backward=backward)
+    assert record.status is status, record.message
+
+
 def test_no_scale_pushes_gradients_below_the_smallest_normal_number(judged: Judged, tmp_path: Path) -> None:
     (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.randn(6, 33)", "torch.randn(6, 33) * 1e-36"))
     assert judged(backward="assert grad[0, 0] != 1 / 32768").status is Status.PASSED
