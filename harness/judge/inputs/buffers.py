@@ -47,15 +47,16 @@ def same_form(first: torch.Tensor, second: torch.Tensor) -> bool:
     return first.shape == second.shape and first.dtype == second.dtype
 
 
-def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
-    """Set a draw's buffers, in place, to their values after one forward in training mode.
+def warm(draw: Draw, inputs: Sequence[Any], seed: int, steps: int = 1) -> None:
+    """Set a draw's buffers, in place, to their values after forwards in training mode.
 
     They stay as they are if the reference cannot run in training mode.
 
     Args:
         draw: The draw.
         inputs: Other inputs than the draw's own.
-        seed: Seed of the random numbers that the forward draws.
+        seed: Seed of the random numbers that the forwards draw.
+        steps: Number of forwards. The first is the only one if it changes no buffer.
     """
     before = buffers_of(draw, draw.model)
     if not before:
@@ -64,6 +65,9 @@ def warm(draw: Draw, inputs: Sequence[Any], seed: int) -> None:
     with seeded(seed), torch.no_grad():
         try:
             model(*inputs)
+            if steps > 1 and changed_buffers(draw, buffers_of(draw, model)):
+                for _ in range(steps - 1):
+                    model(*inputs)
         except torch.OutOfMemoryError:
             raise
         # The problem's code may raise; other checks test that it runs in its own mode.

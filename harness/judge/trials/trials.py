@@ -17,7 +17,7 @@ from harness.judge.compare.trial_result import ProvesNothing, TrialResult
 from harness.judge.evidence.tracing import launches_own_kernels
 from harness.judge.inputs.buffers import warm
 from harness.judge.inputs.copying import holds_functions
-from harness.judge.inputs.draws import Draw, derive_seed, draw, draw_inputs
+from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import FIRST, OF_COPY, TWICE, Usage, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.handle import WorkerHandle
@@ -45,6 +45,8 @@ ASIDE_OF_MANY_ELEMENTS = 2
 CALLS_OF_A_TRIAL = 6
 #: Draws of a trial, one after another, in each of which an output is zero everywhere, before the judge gives up.
 MOST_DRAWS = 8
+#: The trial that begins behind several steps of training, and their number.
+TRIAL_OF_MORE_STEPS, MORE_STEPS = 2, 3
 #: Above this relative budget a comparison says little about a tensor.
 VAGUE_BUDGET = 0.03
 
@@ -84,7 +86,8 @@ class Plan:
         drawn = draw(source.problem, source.module, source.args, seed, source.device)
         if not all(tensor.is_parameter for tensor in drawn.state):
             others = derive_seed(str(seed), "training")
-            warm(drawn, draw_inputs(source.problem, source.module, others, source.device), others)
+            steps = MORE_STEPS if trial == TRIAL_OF_MORE_STEPS else 1
+            warm(drawn, source.fresh_inputs(others), others, steps)
         bits = mantissa_bits(self.context.precision)
         return cut(drawn, bits) if bits is not None and trial in CUT_TRIALS else drawn
 

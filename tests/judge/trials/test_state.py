@@ -9,6 +9,7 @@ import pytest
 
 from harness.project.problems import read_problem
 from harness.records.record import EvaluationRecord, Status
+from tests.judge import in_process
 from tests.judge.in_process import evaluated
 
 SECRET = "5eed" * 8
@@ -270,4 +271,42 @@ def test_a_mask_is_drawn_for_every_call(problem: Path, judged: Judged, mask: str
     text = PROBLEM.replace("return x @ self.weight.t()", drawn)
     problem.write_text(f"{text}\n\nRANDOMNESS = 'same-generator'\n")
     record = judged(DROPPED, MASK=mask)
+    assert record.status is status, record.message
+
+
+AVERAGED = """
+import torch
+import torch.nn as nn
+
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(7))
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.step += 1
+            self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            mean = self.mean / (1 - 0.9 ** {step})
+        return x - mean
+
+
+def get_inputs():
+    return [torch.randn(16, 7)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "status"), [("int(self.step)", Status.PASSED), ("min(int(self.step), 2)", Status.WRONG_OUTPUT)]
+)
+def test_steps_beyond_the_second_count(step: str, status: Status, tmp_path: Path, home: Path) -> None:
+    record = in_process.judged(
+        AVERAGED.format(name="Model", step="self.step"), AVERAGED.format(name="ModelNew", step=step), tmp_path, home
+    )
     assert record.status is status, record.message
