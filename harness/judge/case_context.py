@@ -75,7 +75,7 @@ def forward_command(
     """Write a draw's inputs and state into the arena; return the command to run forward on them.
 
     If the usage says ``RECORDED``, no input needs a gradient, and no parameter, unless gradients are
-    judged and the reference has none: then parameters stay as the candidate has made them.
+    judged and the reference has none: then all need one, so that a lost ``detach()`` shows.
     """
     exchange = context.exchange
     inputs = exchange.write_inputs(draw.inputs)
@@ -93,7 +93,7 @@ def forward_command(
     positions = {name: position for position, name in exchange.input_names.items()}
     names = usage.frozen
     if usage.again == RECORDED:
-        names = (*positions, *(() if context.must_detach else context.names))
+        names = () if context.must_detach else (*positions, *context.names)
     frozen = tuple(input_key(positions[name]) if name in positions else context.names[name] for name in names)
     return Forward(
         inputs,

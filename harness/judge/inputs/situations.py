@@ -42,8 +42,8 @@ REORDERED = "reordered"
 AFTER_BACKWARD, RECORDED = "after backward", "recorded"
 AGAIN = {
     AFTER_BACKWARD: "after a backward: if only this one fails, a call or its backward changes what later calls read",
-    RECORDED: "with autograd on, as is the default, and no input that needs a gradient; the first was right under "
-    "torch.no_grad()",
+    RECORDED: "with autograd on, as is the default, and nothing that needs a gradient unless the reference gives none; "
+    "the first was right under torch.no_grad()",
 }
 #: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
 #: use in later calls.

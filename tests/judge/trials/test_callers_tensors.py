@@ -105,3 +105,13 @@ def test_a_reference_without_gradients_is_called_with_autograd_on(
     record = judged(text("Model", DETACHED), text("ModelNew", body), tmp_path, home)
     assert record.status is status, record.message
     assert words in record.message
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("with torch.no_grad(): return x.sin() * y", Status.PASSED), ("return x.sin() * y", Status.WRONG_GRADIENT)],
+    ids=["honest", "lost no_grad"],
+)
+def test_inputs_alone_show_a_lost_no_grad(body: str, status: Status, tmp_path: Path, home: Path) -> None:
+    record = judged(text("Model", "with torch.no_grad(): return x.sin() * y"), text("ModelNew", body), tmp_path, home)
+    assert record.status is status, record.message
