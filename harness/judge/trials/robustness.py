@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -206,6 +207,9 @@ def _batch(calls: _Calls) -> str:
         value[:rows].clone() if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == batch else value
         for value in drawn.inputs
     ]
+    for position, (value, old) in enumerate(zip(inputs, drawn.inputs, strict=True)):
+        if value is old and _points_beyond(value, rows):
+            raise LeftOut(f"input {position} holds integers that may point beyond half of the batch")
     smaller = replace(drawn, inputs=inputs)
     outputs = calls.context.reference.run(smaller, 0, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     regions = [
@@ -221,6 +225,13 @@ def _batch(calls: _Calls) -> str:
     ]
     placed = _placed(exchange, values, regions)
     return _told(_judged(calls, replace(calls.context, exchange=placed), smaller, "batch"))
+
+
+def _points_beyond(value: Any, rows: int) -> bool:
+    """Return whether a value may be indices or offsets of more than so many rows."""
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    return value.dtype is not torch.bool and value.numel() > 0 and int(value.max()) >= rows
 
 
 def _larger_batch(calls: _Calls) -> str:

@@ -196,3 +196,28 @@ def test_indices_that_rounding_decides_may_be_eager_s_own(tmp_path: Path, home: 
     other = judged(problem, right.replace("torch.sigmoid(x)", "x"), tmp_path, home)
     assert other.status is Status.PASSED
     assert other.robustness["large"].startswith("failed: ")
+
+
+OFFSETS = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, offsets):
+        return torch.segment_reduce(x, "max", offsets=offsets, axis=0)
+
+
+def get_inputs():
+    inner = torch.randperm(29)[:5].sort().values + 1
+    return [torch.randn(30, 4), torch.cat([torch.tensor([0]), inner, torch.tensor([30])])]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_offsets_of_a_whole_batch_are_not_given_beside_half_of_it(tmp_path: Path, home: Path) -> None:
+    one = judged(OFFSETS, OFFSETS.replace("class Model(", "class ModelNew("), tmp_path, home)
+    assert (one.status, found(one)) == (Status.PASSED, [])
+    assert "may point beyond half of the batch" in one.robustness["batch"]
