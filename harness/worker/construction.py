@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from harness.wire.host_generators import host_states, seed_host, set_host_states
 from harness.wire.state import CONSTRUCTION_SEED, constructed_there
 
 
@@ -27,7 +27,7 @@ def constructed(
         is_reference: Whether it is the problem's own model. The device then draws its parameters, as in the judge,
             unless it keeps tensors aside or cannot be constructed there.
     """
-    python_state, used = random.getstate(), generators(device)
+    host, used = host_states(), generators(device)
     states = [generator.get_state() for generator in used]
     try:
         _seed(used)
@@ -38,7 +38,7 @@ def constructed(
             _seed(used)
             model = module.ModelNew(*args).to(device)
     finally:
-        random.setstate(python_state)
+        set_host_states(host)
         for generator, state in zip(used, states, strict=True):
             generator.set_state(state)
     return model
@@ -47,7 +47,7 @@ def constructed(
 def _seed(used: Sequence[torch.Generator]) -> None:
     for generator in used:
         generator.manual_seed(CONSTRUCTION_SEED)
-    random.seed(CONSTRUCTION_SEED)
+    seed_host(CONSTRUCTION_SEED)
 
 
 def generators(device: torch.device) -> list[torch.Generator]:

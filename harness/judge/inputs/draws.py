@@ -12,16 +12,18 @@ import hashlib
 import inspect
 import math
 import random
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from harness.errors import ProblemError
 from harness.judge.inputs.copying import attribute_of
 from harness.project.problems import Problem, ProblemModule, failure
+from harness.wire.host_generators import host_states, seed_host, set_host_states
 from harness.wire.state import CONSTRUCTION_SEED, constructed_there, describe_state, tensors_aside
 from harness.wire.tensors import StateTensor
 from harness.wire.variations import is_differentiable
@@ -96,17 +98,17 @@ class Draw:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run a block under this seed of torch's and Python's generators, and restore their states."""
-    python_state = random.getstate()
+    """Run a block under this seed of torch's, Python's and NumPy's generators, and restore their states."""
+    host = host_states()
     used = generators()
     states = [generator.get_state() for generator in used]
     for generator in used:
         generator.manual_seed(seed)
-    random.seed(seed)
+    seed_host(seed)
     try:
         yield
     finally:
-        random.setstate(python_state)
+        set_host_states(host)
         for generator, state in zip(used, states, strict=True):
             generator.set_state(state)
 
@@ -162,7 +164,7 @@ def draw(
     """
     if device.type == "cuda":
         torch.cuda.init()  # type: ignore[no-untyped-call]  # seeded() sets the GPU's generator only then
-    fixed = frozenset[str]() if as_constructed else _fixed_parameters(problem, module, args, device)
+    seeds = Seeds(frozenset(), False) if as_constructed else _seeds(problem, module, args, device)
     with seeded(seed):
         model = _constructed_on(problem, module, args, device)
         if not isinstance(model, torch.nn.Module):
@@ -187,7 +189,7 @@ def draw(
                 "draw from torch's default generator, which the judge seeds, and declare RANDOMNESS = 'same-generator'"
             )
         state = describe_state(model)
-        if tensors_aside(model):
+        if seeds.decide_more or tensors_aside(model):
             drawn = dict((*model.named_parameters(), *model.named_buffers()))
             with seeded(CONSTRUCTION_SEED):
                 model = _constructed(problem, module, args)
@@ -197,7 +199,7 @@ def draw(
                         tensor.copy_(drawn[name])
         model = model.to(device)
         if not as_constructed:
-            _redraw_fixed_parameters(model, fixed)
+            _redraw_fixed_parameters(model, seeds.fixed)
             redraw_constant_parameters(model)
     return Draw(model, draw_inputs(problem, module, derive_seed(str(seed), "inputs"), device), state)
 
@@ -211,13 +213,13 @@ def _constructed_on(problem: Problem, module: ProblemModule, args: list[Any], de
     """Construct the model on its device if it can be constructed there, else on the CPU."""
     if device.type == "cpu":
         return _constructed(problem, module, args)
-    states = [generator.get_state() for generator in generators()], random.getstate()
+    states = [generator.get_state() for generator in generators()], host_states()
     model = constructed_there(device, lambda: _constructed(problem, module, args))
     if model is not None:
         return model
     for generator, state in zip(generators(), states[0], strict=True):
         generator.set_state(state)
-    random.setstate(states[1])
+    set_host_states(states[1])
     return _constructed(problem, module, args)
 
 
@@ -270,14 +272,14 @@ def _not_passable(value: Any) -> str:
 NEAR_ONE, MOST_EXPONENT = 3, 120
 
 
-def cotangents(
-    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None, has_zeros: bool = False
 #: A normal number is smaller than this with a probability of about 1/8.
 SMALL_NORMAL = 0.157
 #: The fewest elements of an output some of whose cotangent is zero, and the fewest samples.
 FEWEST_ELEMENTS, FEWEST_SAMPLES = 8, 4
 
 
+def cotangents(
+    outputs: Sequence[torch.Tensor], seed: int, alone: int | None = None, has_zeros: bool = False
 ) -> Iterator[tuple[str, list[torch.Tensor]]]:
     """Yield the cotangents of a trial: standard normal, ones, and the outputs if they are finite.
 
@@ -289,13 +291,14 @@ FEWEST_ELEMENTS, FEWEST_SAMPLES = 8, 4
         outputs: The outputs at which backward begins.
         seed: Seed of the normal ones.
         alone: The only output whose cotangents are not zero; None for all of them.
-
-    Yields:
         has_zeros: Whether the normal ones are zero where they would be small, and in one sample, as
             behind a loss with a mask.
+
+    Yields:
         Name, and one tensor per output with its shape, dtype and device.
     """
     generators = {device: torch.Generator(device).manual_seed(seed) for device in {one.device for one in outputs}}
+    normal = [torch.randn(one.shape, generator=generators[one.device], device=one.device) for one in outputs]
     normal = [
         (_with_zeros(one, seed) if has_zeros else one).to(to.dtype) for one, to in zip(normal, outputs, strict=True)
     ]
@@ -306,9 +309,6 @@ FEWEST_ELEMENTS, FEWEST_SAMPLES = 8, 4
         yield "output", only(alone, scaled([one.detach() for one in outputs], exponents))
 
 
-def constant(outputs: Sequence[torch.Tensor], value: float) -> list[torch.Tensor]:
-    """Return a cotangent whose elements are all one element, expanded to the outputs' shapes (stride 0)."""
-    return [one.new_full((), value).expand_as(one) for one in outputs]
 def _with_zeros(normal: torch.Tensor, seed: int) -> torch.Tensor:
     """Set the elements near zero, and all of one sample, to zero; the RMS hardly changes."""
     if normal.numel() >= FEWEST_ELEMENTS:
@@ -318,6 +318,9 @@ def _with_zeros(normal: torch.Tensor, seed: int) -> torch.Tensor:
     return normal
 
 
+def constant(outputs: Sequence[torch.Tensor], value: float) -> list[torch.Tensor]:
+    """Return a cotangent whose elements are all one element, expanded to the outputs' shapes (stride 0)."""
+    return [one.new_full((), value).expand_as(one) for one in outputs]
 
 
 def only(alone: int | None, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -379,23 +382,49 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.linalg.vector_norm(tensor, ord=math.inf).isfinite())
 
 
-#: The names of the fixed parameters of each problem's body.
-_fixed: weakref.WeakKeyDictionary[ProblemModule, frozenset[str]] = weakref.WeakKeyDictionary()
+class Seeds(NamedTuple):
+    """What the seed decides when a problem's model is constructed.
 
-
-def _fixed_parameters(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> frozenset[str]:
-    """Return the names of parameters that every seed constructs alike, such as an identity matrix.
-
-    Constructs the model under two seeds, once for each body of a problem.
+    Attributes:
+        fixed: Names of parameters that every seed constructs alike, such as an identity matrix.
+        decide_more: Whether the seed also decides plain attributes, such as a list of a drawn order.
     """
-    if module not in _fixed:
+
+    fixed: frozenset[str]
+    decide_more: bool
+
+
+#: What seeds decide in each problem's body.
+_known: weakref.WeakKeyDictionary[ProblemModule, Seeds] = weakref.WeakKeyDictionary()
+
+
+def _seeds(problem: Problem, module: ProblemModule, args: list[Any], device: torch.device) -> Seeds:
+    """Find what the seed decides: construct the model under two seeds, once for each body of a problem."""
+    if module not in _known:
         found = []
         for seed in (CONSTRUCTION_SEED, CONSTRUCTION_SEED + 1):
             with seeded(seed):
-                found.append(_fingerprints(_constructed_on(problem, module, args, device)))
-        first, second = found
-        _fixed[module] = frozenset(name for name, one in first.items() if second.get(name) == one)
-    return _fixed[module]
+                model = _constructed_on(problem, module, args, device)
+            found.append((_fingerprints(model), _plain_attributes(model)))
+        (first, plain), (second, other) = found
+        fixed = frozenset(name for name, one in first.items() if second.get(name) == one)
+        _known[module] = Seeds(fixed, plain != other)
+    return _known[module]
+
+
+def _plain_attributes(model: Any) -> list[str | bytes]:
+    """Return what modules keep in numbers, lists and tuples of them, and NumPy's arrays."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    array = getattr(sys.modules.get("numpy"), "ndarray", ())
+    values = [value for one in modules for value in vars(one).values()]
+    plain: list[str | bytes] = [repr(value) for value in values if _is_plain(value)]
+    return plain + [value.tobytes() for value in values if isinstance(value, array)]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
 
 
 def _fingerprints(model: Any) -> dict[str, tuple[float, float]]:

@@ -8,7 +8,6 @@ exact one.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import torch
 from harness.aten.dispatching import DispatchMode
 from harness.errors import ProblemError
 from harness.judge.inputs.draws import generators
+from harness.wire.host_generators import HostStates, host_states
 
 #: Elements that are compared at once.
 PIECE = 1 << 24
@@ -44,7 +44,7 @@ class States(NamedTuple):
     """The states of all generators from which a forward may draw."""
 
     torch: list[torch.Tensor]
-    python: object
+    host: HostStates
 
 
 class Drawn(NamedTuple):
@@ -56,16 +56,16 @@ class Drawn(NamedTuple):
 
 def states() -> States:
     """Return the current states."""
-    return States([generator.get_state() for generator in generators()], random.getstate())
+    return States([generator.get_state() for generator in generators()], host_states())
 
 
 def drawn_since(before: States) -> frozenset[str]:
-    """Return the generators that have been used since: ``torch``, Python's ``random``."""
+    """Return the generators that have been used since: ``torch``, and ``random`` for Python's and NumPy's."""
     now = states()
     found = set()
     if len(before.torch) != len(now.torch) or not all(map(torch.equal, before.torch, now.torch)):
         found.add("torch")
-    if before.python != now.python:
+    if before.host != now.host:
         found.add("random")
     return frozenset(found)
 

@@ -196,8 +196,8 @@ class Reference:
             return
         if "random" in graph.drawn_from:
             raise ProblemError(
-                f"{self._problem.path}: the reference's outputs depend on Python's random module, whose "
-                "numbers a candidate cannot get: draw in get_inputs() and pass the values to forward"
+                f"{self._problem.path}: the reference's outputs depend on Python's random module or NumPy's, "
+                "whose numbers a candidate cannot get: draw in get_inputs() and pass the values to forward"
             )
         if not self.same_generator:
             raise ProblemError(

@@ -275,8 +275,8 @@ class _Case:
         if not (_same_inputs(first, again) and _same_parameters(first, again)):
             yield CheckFinding(
                 False,
-                "the same seed gives different inputs or parameters: draw with torch or random, not from the "
-                "time, the system or your own generator",
+                "the same seed gives different inputs or parameters: draw with torch, random or numpy.random, not from "
+                "the time, the system or your own generator",
             )
         else:
             yield CheckFinding(True, "the same seed gives the same draw")

@@ -41,6 +41,9 @@ def get_init_inputs():
     [
         ("self.state = torch.randn(5, 9)", "self.state"),
         ("self.states = [torch.randn(5, 9)]", "self.states[0]"),
+        ("import random; self.order = random.sample(range(9), 9)", "x[:, self.order]"),
+        ("import numpy; self.order = numpy.random.permutation(9)", "x[:, self.order]"),
+        ("import numpy; self.order = numpy.random.permutation(9).tolist()", "x[:, self.order]"),
         ("self.register_buffer('state', torch.randn(5, 9), persistent=False)", "self.state"),
     ],
 )

@@ -340,6 +340,7 @@ RANDOMNESS = [
     Pair("noise_rounded", NOISY, NOISY.replace("randn(6, 5)", "randn(6, 5).bfloat16().float()"), "WRONG_OUTPUT", declared=SAME),
     Pair("drawn_and_not_used", "torch.rand(3); return x.sin()", "return x.sin()"),
     Pair("by_python", "return x * random.random()", "return x * random.random()", "refused", "Python's random", declared=SAME),
+    Pair("by_numpy", "import numpy; return x * numpy.random.rand()", "return x", "refused", "or NumPy's", declared=SAME),
     Pair("inside_an_operator", "return F.rrelu(x, training=True)", "return F.rrelu(x, training=True)", "refused", "rrelu_with_noise", declared=SAME),
     Pair("unknown", DROPOUT, DROPOUT, "refused", "RANDOMNESS is 'mine'", init=LINEAR, declared="RANDOMNESS = 'mine'"),
 ]  # fmt: skip
