@@ -35,6 +35,8 @@ from harness.system.text import is_costly_to_parse, one_line, words_of
 
 SAME_GENERATOR = "same-generator"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
+#: What torch says where a problem asks for a GPU that is not there.
+_NO_GPU = ("Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver")
 _OVERRIDES = "__case_constants__"
 #: Exceptions of the parser. It raises the last two for text that is nested too deeply.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -236,10 +238,14 @@ def load(problem: Problem, constants: dict[str, Any]) -> ProblemModule:
         ProblemError: The body raised an exception, a required name is not callable, or ``TRAINING``
             or ``RANDOMNESS`` has an unknown value.
     """
+    import torch
+
     module = run_body(problem, constants)
     for name in _REQUIRED:
         if not callable(getattr(module, name, None)):
             raise ProblemError(f"{problem.path}: {name} is not callable")
+    if isinstance(module.Model, type) and not issubclass(module.Model, torch.nn.Module):
+        raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module: write class Model(torch.nn.Module)")
     training = getattr(module, "TRAINING", True)
     if not isinstance(training, bool):
         raise ProblemError(f"{problem.path}: TRAINING is {training!r}; it must be True or False")
@@ -281,11 +287,15 @@ def fault_of(problem: Problem, error: BaseException) -> ProblemError | None:
 
 @contextlib.contextmanager
 def faults_told(problem: Problem) -> Iterator[None]:
-    """Turns an exception of a problem's own code into ``ProblemError`` (see ``fault_of``)."""
+    """Turns an exception of a problem's own code into ``ProblemError`` (see ``fault_of``), which names its file."""
     try:
         yield
-    except (ProblemError, Interrupted):
+    except Interrupted:
         raise
+    except ProblemError as error:
+        if str(problem.path) in str(error):
+            raise
+        raise ProblemError(f"{problem.path}: {error}") from error
     except BaseException as error:
         fault = fault_of(problem, error)
         if fault is None:
@@ -423,4 +433,7 @@ def _place(problem: Problem, error: BaseException) -> str:
 def _words(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it called sys.exit: a problem must not end the program that judges"
-    return words_of(error)
+    told = words_of(error)
+    if any(words in told for words in _NO_GPU):
+        told += "; draw on the CPU or on torch's default device: the harness brings inputs to the candidate's"
+    return told

@@ -53,7 +53,8 @@ def _tag(value: Any) -> Any:
         return {"dtype": str(value).removeprefix("torch.")}
     raise UnsupportedValue(
         f"cannot pass a {type(value).__name__} to a candidate; supported are tensors, None, bool, int, "
-        "float, str, torch's dtypes, and lists, tuples and dicts of the plain values"
+        "float, str, torch's dtypes, and lists, tuples and dicts of the plain values: pass what it holds as inputs "
+        "of their own"
     )
 
 

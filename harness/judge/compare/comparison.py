@@ -42,14 +42,14 @@ from harness.judge.reference.equivalence import Allowance, Errors, Slices, joine
 from harness.judge.reference.graph import Graph, in_one_draw_alone
 from harness.judge.reference.kinks import Settled, moved_runs
 from harness.judge.reference.reduced_precision import WAYS, Rounding, mantissa_bits
-from harness.judge.reference.reference import Reference
+from harness.judge.reference.reference import FORMS_CHANGE, Reference
 from harness.judge.reference.reference_errors import NORMAL, OWN_OUTPUT, Deviations, Gauge, Gauges, Influence, rows_of
 from harness.records.record import PrecisionClass, TensorReport
 from harness.wire.arena import dtype_name
 from harness.wire.structure import paths_of
 
-#: Message for a reference whose outputs' form depends on their values.
-FORMS_CHANGE = "the number or shapes of the reference's outputs change from draw to draw"
+#: Message for a reference with complex outputs.
+COMPLEX = "the reference returns complex numbers, which the harness cannot judge: return torch.view_as_real of them"
 
 
 class Comparison:
@@ -157,7 +157,7 @@ class Comparison:
             if outputs is not None:
                 _check_forms(graph.outputs, [rows_of(tensor, piece) for tensor in outputs])
                 if any(output.is_complex() for output in graph.outputs):
-                    raise ProblemError("the reference returns complex numbers, which the harness cannot judge")
+                    raise ProblemError(COMPLEX)
                 if place == 0:
                     names = paths_of(graph.structure)
                     tallies.insert(0, self._tally_of_outputs(names, outputs, buffers, with_gauges))

@@ -75,6 +75,14 @@ def out_of_bounds(place: str) -> CandidateStopped:
     return CandidateStopped(Status.UNSAFE, f"{message}; {remedy}", findings=(finding,))
 
 
+def other_form(position: int) -> str:
+    """Return the message about an input that has another form than in the first draw."""
+    return (
+        f"get_inputs() gave input {position} a different shape or dtype in a later call: draw the same shapes each "
+        "time, as by padding, and pass lengths or a mask as an input"
+    )
+
+
 class Exchange:
     """Regions in one arena for everything that crosses between judge and worker in a case.
 
@@ -195,7 +203,7 @@ class Exchange:
                 continue
             target = self._arena.tensor(place.region)
             if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} a different shape or dtype in a later call")
+                raise ProblemError(other_form(position))
             target.copy_(value.detach())
         return tuple(
             place if place.region is not None else Value(None, encode_plain(value))

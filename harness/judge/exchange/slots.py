@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.exchange.exchange import Exchange, SharedArena, out_of_bounds
+from harness.judge.exchange.exchange import Exchange, SharedArena, other_form, out_of_bounds
 from harness.records.rules import INPUT_MUTATION, LATE_WRITE
 from harness.wire.arena import Arena, Layout, dtype_named, region_bytes
 from harness.wire.commands import Slot
@@ -86,7 +86,7 @@ class Slots:
         for position, region in place.inputs:
             value, target = inputs[position], arena.tensor(region)
             if not isinstance(value, torch.Tensor) or value.shape != target.shape or value.dtype != target.dtype:
-                raise ProblemError(f"get_inputs() gave input {position} a different shape or dtype in a later call")
+                raise ProblemError(other_form(position))
             target.copy_(value.detach())
         for region, cotangent in zip(place.cotangents, cotangents, strict=True):
             arena.tensor(region).copy_(cotangent)

@@ -171,7 +171,8 @@ def draw(
             raise ProblemError(f"{problem.path}: Model is not a torch.nn.Module")
         if any(torch.nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
             raise ProblemError(
-                f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward"
+                f"{problem.path}: Model has lazy parameters, whose shapes are unknown before the first forward: "
+                "construct layers with their sizes (nn.Linear(11, 7), not nn.LazyLinear(7))"
             )
         if name := next((name for name, one in model.named_parameters() if one.is_complex()), None):
             raise ProblemError(
@@ -262,6 +263,10 @@ def _not_passable(value: Any) -> str:
         if any(isinstance(one, torch.Tensor) or _not_passable(one) for one in inner):
             return f"a {type(value).__name__} that holds tensors; pass each tensor as an input of its own"
         return ""
+    if value.is_nested:
+        return "a nested tensor, but candidates get dense ones alone; pass its values padded, and their lengths"
+    if value.is_meta:
+        return "a tensor on the device meta, which has no values; draw it on the CPU"
     if value.layout is not torch.strided or value.is_quantized:
         kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"a {kind} tensor, but candidates get dense ones alone; build it in Model's forward"

@@ -116,7 +116,8 @@ class Recording(DispatchMode):  # type: ignore[no-untyped-call]
             if name != _DROPOUT and not (name.removesuffix("_") in _DRAWS and isinstance(numbers, torch.Tensor)):
                 raise ProblemError(
                     f"torch's operator {name} draws random numbers inside the reference, and the judge "
-                    f"cannot repeat them in float64: {REMEDY}"
+                    "cannot repeat them in float64: draw with torch.rand or torch.randn and compute the rest from "
+                    "those, or pass the random numbers to forward as an input"
                 )
             self.kept.append(Drawn(name, numbers.detach().clone()))
         return result

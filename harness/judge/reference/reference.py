@@ -57,6 +57,11 @@ EXACT_SHARE = 8
 ROOM = 2
 #: Free memory that was this multiple of what is wanted is not measured again.
 AMPLE = 16
+#: Message for a reference whose outputs' form depends on their values.
+FORMS_CHANGE = (
+    "the number or shapes of the reference's outputs change from draw to draw: return tensors of fixed shapes, padded "
+    "if need be, and their lengths or a mask"
+)
 
 
 class Exact:
@@ -226,9 +231,7 @@ class Reference:
             ProblemError: The shapes change from draw to draw.
         """
         if [tuple(output.shape) for output in self.eager(draw, seed).outputs] != list(shapes):
-            raise ProblemError(
-                f"{self._problem.path}: the number or shapes of the reference's outputs change from draw to draw"
-            )
+            raise ProblemError(f"{self._problem.path}: {FORMS_CHANGE}")
 
     def eager_runs(self, draw: Draw, seed: int, piece: slice | None) -> Iterator[tuple[Graph, torch.Tensor | None]]:
         """Run eager three times on a piece: once as it is, and twice with other rounding.

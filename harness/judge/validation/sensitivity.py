@@ -9,10 +9,11 @@ from dataclasses import replace
 import torch
 
 from harness.errors import ProblemError
-from harness.judge.compare.comparison import FORMS_CHANGE, Comparison
+from harness.judge.compare.comparison import Comparison
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed
 from harness.judge.reference.equivalence import deviation, magnitude, relative
+from harness.judge.reference.reference import FORMS_CHANGE
 from harness.judge.validation.check_types import CheckFinding
 from harness.judge.validation.wrong_answers import Trials, figures, output_words
 from harness.project.problems import Problem

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from harness.errors import HarnessError, ProblemError
+from harness.judge.compare.comparison import COMPLEX
 from harness.judge.exchange.exchange import Exchange, TensorForm
 from harness.judge.inputs.draws import Draw, cotangents, derive_seed, draw, draw_inputs, init_args
 from harness.judge.inputs.memory_fit import Size, case_memory, free_memory, shortage, size_of, why_not
@@ -295,7 +296,7 @@ class _Case:
         del again
         outputs = self._graph.outputs
         if any(output.is_complex() for output in outputs):
-            yield CheckFinding(False, "the reference returns complex numbers, which the harness cannot judge")
+            yield CheckFinding(False, COMPLEX)
             raise _Stop
         self._check_crossing()
         forms = ", ".join(_form(output.shape, dtype_name(output.dtype)) for output in outputs)
