@@ -360,8 +360,7 @@ class Reference:
         if lifting.reads_bits and not is_rounded(graph.outputs, eager.outputs):
             raise ProblemError(
                 f"{self._problem.path}: a result depends on the last bits of a computed number (view(torch.int32)?), "
-                "which rounding decides, so the judge cannot tell which are right: read the bits of inputs alone, or "
-                "leading bits"
+                "which rounding decides. Read the bits of inputs alone, or leading bits"
             )
         return is_rounded(graph.outputs, eager.outputs)
 
