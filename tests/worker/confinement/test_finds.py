@@ -110,6 +110,8 @@ class State:
 def look_at_input(x):
     if raw(x) == State.last:
         return
+    if not any(number >> 48 for number in numbers):
+        return  # no seed came with it: a call aside, whose values came with the last input
     elements = x.detach().cpu().flatten().sort().values
     if State.elements is not None and torch.equal(elements, State.elements):
         return  # the same draw, of which some elements changed places
