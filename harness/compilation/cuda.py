@@ -48,11 +48,11 @@ _BINDING = ("functions", "cpp_sources", "cuda_sources")
 
 #: Stands in for ninja, which waits for the other compilers after one has failed. The first line of
 #: the pipe is ninja's process, the last one its exit status. Torch drops what a build says that
-#: succeeds, so that a file in the build folder keeps it.
+#: succeeds, so that a file in the build folder keeps it. Torch also asks for ninja's version, elsewhere.
 _NINJA = """\
 #!/bin/sh
 {{ sh -c 'echo $$; exec "$0" "$@" 2>&1' {ninja} "$@"; echo $?; }} | {{
-    exec 3>{said}
+    if [ -f build.ninja ]; then exec 3>{said}; else exec 3>/dev/null; fi
     IFS= read -r process
     IFS= read -r line
     while IFS= read -r next; do
