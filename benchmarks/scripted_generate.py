@@ -52,6 +52,8 @@ def answer(folder: Path) -> str:
     (folder / f"prompt_{number + 1}.md").write_bytes(sys.stdin.buffer.read())
     declaration = find_template(REPOSITORY, PROBLEM)
     text = render_text(REPOSITORY, declaration, SETTINGS[min(number, len(SETTINGS) - 1)])
+    if not number and SLIP[0] not in text:
+        raise SystemExit(f"the template has no {SLIP[0]!r} any more: choose another slip")
     return f"A scripted idea.\n\n```python\n{text if number else text.replace(*SLIP)}```\n"
 
 
@@ -120,6 +122,7 @@ def work() -> int:
         prompts = [path.read_text() for path in sorted(Path(scratch).glob("prompt_*.md"))]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     if not rows or len(prompts) < 2:
+        print(f"generate ended with {done.returncode} after {len(prompts)} prompts and {len(rows)} rows")
         return 1
     with Store(home) as store:
         records = {name: store.get(name) for row in rows for name in row["records"]}

@@ -105,7 +105,10 @@ class BuildCache:
         return False
 
     def kernels(self, digest: str) -> tuple[CompiledKernel, ...]:
-        """Returns nvcc's figures of the kernels in a solution's libraries; none for what it did not tell."""
+        """Returns nvcc's figures of the kernels in a solution's libraries; none for what it did not tell.
+
+        If other compilers, flags or GPUs built the solution, too, the figures of all its builds count.
+        """
         found: list[CompiledKernel] = []
         for path in sorted((self._folder / digest).glob(f"*{FIGURES}")):
             with contextlib.suppress(OSError):  # another process removed it
@@ -184,10 +187,11 @@ def _removed(folder: Path) -> bool:
 def _has_room(folder: Path, key: str, size: int) -> bool:
     """Tells whether a solution stays within its limits with a library of this size under a key."""
     try:
-        others = [path.stat().st_size for path in folder.glob("*.*") if path.stem != key]
+        others = [(path.stem, path.stat().st_size) for path in folder.glob("*.*") if path.stem != key]
     except FileNotFoundError:  # another process has removed the folder meanwhile
         others = []
-    return len(others) < MAX_LIBRARIES and sum(others) + size <= MAX_SOLUTION_BYTES
+    libraries, used = {stem for stem, _ in others}, sum(each for _, each in others)
+    return len(libraries) < MAX_LIBRARIES and used + size <= MAX_SOLUTION_BYTES
 
 
 def _write(source: BinaryIO, size: int, path: Path) -> None:

@@ -47,8 +47,9 @@ _BINDING = ("functions", "cpp_sources", "cuda_sources")
 
 
 #: Stands in for ninja, which waits for the other compilers after one has failed. The first line of
-#: the pipe is ninja's process, the last one its exit status. Torch drops what a build says that
-#: succeeds, so that a file in the build folder keeps it. Torch also asks for ninja's version, elsewhere.
+#: the pipe is ninja's process, the last one its exit status. Torch discards the
+#: output of a build that succeeds, so this script also writes it to a file in the build folder.
+#: Elsewhere, where torch asks for ninja's version, it writes none.
 _NINJA = """\
 #!/bin/sh
 {{ sh -c 'echo $$; exec "$0" "$@" 2>&1' {ninja} "$@"; echo $?; }} | {{

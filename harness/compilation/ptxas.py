@@ -12,13 +12,13 @@ from harness.records.kernels import CompiledKernel
 from harness.system.text import kernel_name
 
 _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'")
-_FRAME = re.compile(r"\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers(?P<rest>.*)")
+_FRAME = re.compile(r"\s*(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads")
+_USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d{1,9}) registers(?P<rest>.*)")
 #: Older versions print the kernel's own shared memory and the system's separately: ``4096+16 bytes
 #: smem``.
-_SHARED = re.compile(r"(\d+)(?:\+(\d+))? bytes smem")
+_SHARED = re.compile(r"(?<!\d)(\d{1,9})(?:\+(\d{1,9}))? bytes smem")
 #: The stack including the functions that a kernel calls.
-_WHOLE_STACK = re.compile(r"(\d+) bytes cumulative stack size")
+_WHOLE_STACK = re.compile(r"(?<!\d)(\d{1,9}) bytes cumulative stack size")
 _TOLD = re.compile(r"ptxas info\s|\s*\d+ bytes stack frame, ")
 #: Most characters that a library's file of figures has, some thousand kernels.
 MAX_FIGURES_CHARACTERS = 500_000

@@ -32,8 +32,8 @@ LOADERS = "cpp_extension"
 def most_builders(gpus: int = 0) -> int:
     """Returns the largest number of parallel builds for this machine's cores and free memory.
 
-    One core stays free for the judge. On several GPUs builds do not pause while a candidate is timed, so
-    that lanes, each with its candidate and its baselines, have up to half of the cores to themselves.
+    One core stays free for the judge. On several GPUs builds do not pause while a candidate is timed. So
+    each lane keeps three cores for itself, its candidate and its baselines, up to half of all cores.
 
     Args:
         gpus: Number of lanes that are on GPUs.

@@ -20,7 +20,7 @@ from harness.rewards import NO_KERNEL
 MOST_IDEAS = 8
 #: Weight of a bandit's bonus for what was tried less.
 EXPLORATION = 0.2
-#: Passes of so many repairs that the tree expects before it has seen any: before the first pass, and after it.
+#: Prior for the chance of a repair, as passes of so many repairs: before the first pass, and after it.
 IMPATIENT, PATIENT = (1, 3), (2, 3)
 
 
@@ -86,8 +86,9 @@ class TreeSearch:
     """Grows branches: a first answer or a rewrite begins one, and repairs and edits continue it.
 
     A turn repairs a branch that failed or begins a new one: whichever has passed more often in this
-    run, where half counts to get further. Once something has passed, every third turn edits it, and an
-    edit that made the best faster is followed by another. A bandit (UCB1) chooses the branch to edit.
+    run. A turn that only got further than its parent counts half. Once something has passed, every
+    third turn edits it, and an edit that made the best faster is followed by another. A bandit (UCB1)
+    chooses the branch to edit.
     New branches are rewrites of the best, and first answers that are told what was tried, in turn.
 
     Before the first pass a new answer is as good as a repaired one, so repairs have to prove

@@ -112,7 +112,7 @@ def _indented(body: str) -> str:
         inside = set(_lines_inside_strings(body))
     except (SyntaxError, tokenize.TokenError, ValueError) as error:
         raise TemplateError(f"the rendered file is not Python: {error}") from None
-    lines = body.splitlines(keepends=True)
+    lines = io.StringIO(body).readlines()
     return "".join(
         line if number in inside or not line.strip() else f"    {line}" for number, line in enumerate(lines, start=1)
     )

@@ -143,13 +143,16 @@ def input_shapes(problem: Problem, case: str) -> Shapes:
     import torch
 
     from harness.project import problems
+    from harness.system.interrupts import Interrupted
 
     constants = problem.case(case)
     module = problems.load(problem, constants)
     try:
         with torch.device("meta"):
             inputs = list(module.get_inputs())
-    except Exception as error:
+    except Interrupted:
+        raise
+    except BaseException as error:  # the problem's own code
         raise UsageError(
             f"{problem.path}: case {case!r}: get_inputs makes no tensors without values ({error}), so the shapes of "
             "its inputs are unknown; leave out --by-case"

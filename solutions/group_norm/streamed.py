@@ -1,7 +1,7 @@
 # Rendered from templates/group_norm: change that, not this file, and render again.
 # template: group_norm
 # parameters: {"fusion":"streamed","threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4}
-# digest: sha256:ff7aab2832b38c2256402028712fb5076b8ab3e54f866e77745aeed51eb11485
+# digest: sha256:5dc190dae65bb7899dbccc176b36053941c698afe592be8042974f770aea8f8a
 """Group normalisation, forward and backward, in CUDA kernels of our own.
 
 Computes, for x of shape (batch, channels, *spatial), float32, float16 or bfloat16, and each group of channels of each
@@ -23,7 +23,7 @@ benchmarks/group_norm.md has what was tried and measured.
 
 Where groups are large, of rows that chunks of 4096 floats divide, on compute capability 9.0 and above:
 Forward:   stream_forward   grid (multiprocessors), block (832), cooperative
-Backward:  stream_backward  grid (multiprocessors), block (384; of halves 704), cooperative
+Backward:  stream_backward  grid (multiprocessors), block (384 on 9.0 alone, else 640; of halves 704), cooperative
            affine_gradients_of_chunks  grid (channels), block (1024)
 Small groups, a block or a warp a group: normalise_held_groups up to 16384 floats; group_gradients and affine_gradients
 up to 1024. All else: group_moments, merge_moments, normalise_rows; row_part_sums, group_means, input_gradient_rows,
@@ -1693,8 +1693,8 @@ LaunchStatus launch_streamed_forward(const Element* x, const Weight* weight, con
 }
 
 // Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy. What waits is bound by how
-// many of them fit a multiprocessor: seven in shared memory and, of floats, six in registers, 55 MB over 132
-// multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
+// many of them fit a multiprocessor: seven in shared memory and four in registers, or six of floats in code for
+// sm_90a: 55 MB over 132 multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
 // much, and the other warps give them registers.
 
 namespace streamed_backward {
@@ -1712,7 +1712,7 @@ constexpr int kRing = ring_of(kBackwardWaiting);
 constexpr int kLaunched = 65536 / kThreads / 8 * 8;
 constexpr int kHolding = 216;
 constexpr int kOthers = (kLaunched * kThreads - kHolding * kTeams * kTeam) / kFirstTeam / 8 * 8;
-static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups that sums fit");
+static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups are whole, and sums need 72 registers");
 
 // What a team needs of a group: dx = dy * weight * rstd + (x - mean) * slope + offset.
 struct Coefficients {
@@ -1959,7 +1959,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
-  } else if (threadIdx.x < 64 + kSumThreads) {
+  } else {
     take_sums(chunks, mine, ring, weight, mean, rstd, mean_low, shared, sums, words);
   }
 #else

@@ -12,7 +12,6 @@ import hashlib
 import inspect
 import math
 import random
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -418,18 +417,23 @@ def _seeds(problem: Problem, module: ProblemModule, args: list[Any], device: tor
 
 
 def _plain_attributes(model: Any) -> list[str | bytes]:
-    """Return what modules keep in numbers, lists and tuples of them, and NumPy's arrays."""
+    """Return what modules keep in numbers, texts, lists, tuples and dicts of them, and NumPy's arrays."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    array = getattr(sys.modules.get("numpy"), "ndarray", ())
-    values = [value for one in modules for value in vars(one).values()]
-    plain: list[str | bytes] = [repr(value) for value in values if _is_plain(value)]
-    return plain + [value.tobytes() for value in values if isinstance(value, array)]
+    values = [value for one in modules for value in vars(one).values() if _is_plain(value)]
+    return [value.tobytes() if _is_numpy(value) else repr(value) for value in values]
 
 
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_plain(one) for pair in value.items() for one in pair)
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return isinstance(value, bool | int | float | str)
+    return isinstance(value, bool | int | float | str) or _is_numpy(value)
+
+
+def _is_numpy(value: Any) -> bool:
+    """Return whether a value is an array or a number of NumPy, which the harness does not import."""
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
 
 
 def _fingerprints(model: Any) -> dict[str, tuple[float, float]]:

@@ -36,14 +36,14 @@ FIRST = "normal"
 TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
 #: The constant cotangent times ``LOSS_SCALE`` or its inverse.
 SCALED = "scaled"
-#: Calls in a row, of which those that nobody compares are on inputs whose elements changed places.
+#: Inputs whose elements change places in the first calls in a row, which nobody compares.
 REORDERED = "reordered"
 #: Further forwards of a trial: after a backward, and with autograd on although nothing needs a gradient.
 AFTER_BACKWARD, RECORDED = "after backward", "recorded"
 AGAIN = {
     AFTER_BACKWARD: "after a backward: if only this one fails, a call or its backward changes what later calls read",
-    RECORDED: "with autograd on, as is the default, and nothing that needs a gradient unless the reference gives none; "
-    "the first was right under torch.no_grad()",
+    RECORDED: "with autograd on, as by default; no input or parameter needs a gradient, or all do if the reference's "
+    "output needs none. The first forward was right under torch.no_grad()",
 }
 #: Ways of a call that only a copy of the model can take: tensors made in inference mode are of no
 #: use in later calls.

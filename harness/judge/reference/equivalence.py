@@ -210,16 +210,17 @@ def giants_of(exact: torch.Tensor) -> Giants | None:
     size = torch.where(size.isfinite(), size, 0.0)
     most = float(size.max())
     found: list[float] = []
+    result: Giants | None = None
     while most and len(found) < MOST_KINDS:
         size = torch.where(size < CONSTANT * most, size, 0.0)
         others = float(size.max())
         found.append(most)
         if 0 < others <= most / GIANT:
             if others < ROUNDING_OF_FLOAT64 * most and most < BEYOND_RESULTS:
-                return None  # the rest is what rounding left of zeros
-            return Giants(tuple((CONSTANT * one, others / one) for one in reversed(found)))
+                break  # the rest is what rounding left of zeros
+            result = Giants(tuple((CONSTANT * one, others / one) for one in reversed(found)))
         most = others
-    return None
+    return result
 
 
 def magnitude(exact: torch.Tensor, giants: Giants | None = None) -> Slices:

@@ -73,8 +73,10 @@ class Lifting(DispatchMode):  # type: ignore[no-untyped-call]
         if tensor.dtype is torch.float64 and is_whole and dtype.itemsize == torch.float32.itemsize:
             self.has_changed = self.has_decided = self.reads_bits = True
             return tensor.to(torch.float32).view(dtype)
-        result = tensor.view(dtype)
-        return result.to(torch.float64) if dtype is torch.float32 else result
+        if dtype is torch.float32:
+            self.has_changed = True
+            return tensor if tensor.dtype is torch.float64 else tensor.view(dtype).to(torch.float64)
+        return tensor.view(dtype)
 
 
 def is_rounded(exact: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> bool:

@@ -351,7 +351,7 @@ def _is_hopeless(claims: Mapping[str, Sequence[Claim]], to_beat: float) -> bool:
     if not to_beat or not {CANDIDATE, EAGER} <= claims.keys():
         return False
     ratios = _ratios({name: [claim.milliseconds for claim in claims[name]] for name in (CANDIDATE, EAGER)})
-    return ratios[EAGER].widened().high * (1 + HOPELESS) < to_beat
+    return ratios[EAGER].widened().high < (1 - HOPELESS) * to_beat
 
 
 def asked(side: Side, command: Command, expected: type[ReplyT], descriptor: int | None = None) -> ReplyT:

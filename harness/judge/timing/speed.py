@@ -84,8 +84,8 @@ class TimingResult:
             f"note: speed ({name}) is not certified and does not count: {why}" for name, why in self.reasons.items()
         ]
         notes += [
-            f"note: speed ({name}) is of {len(series.candidate.samples_ms)} pairs only: they show that the candidate "
-            f"is more than {HOPELESS:.0%} behind {series.beaten_by:.4g} times eager's speed, which was to beat"
+            f"note: speed ({name}) is of {len(series.candidate.samples_ms)} pairs only: enough to show that the "
+            f"candidate is more than {HOPELESS:.0%} below the speedup to beat, {series.beaten_by:.4g}x over eager"
             for name, series in self.series.items()
             if series.beaten_by
         ]

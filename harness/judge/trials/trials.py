@@ -157,7 +157,7 @@ def run_trials(plan: Plan, worker: WorkerHandle, clock: Clock, progress: Callabl
             try:
                 return repeated.judged()
             except ProvesNothing as error:
-                nothing = error
+                nothing = error.with_traceback(None)  # which holds graphs and gradients
         raise nothing
 
     results: list[TrialResult] = []

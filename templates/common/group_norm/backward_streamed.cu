@@ -1,6 +1,6 @@
 // Backward in one pass over memory: see streaming.cuh. A chunk is 16 KB of x and 16 KB of dy. What waits is bound by how
-// many of them fit a multiprocessor: seven in shared memory and, of floats, six in registers, 55 MB over 132
-// multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
+// many of them fit a multiprocessor: seven in shared memory and four in registers, or six of floats in code for
+// sm_90a: 55 MB over 132 multiprocessors, 3.3 groups of 8 MB each. What a thread needs beside its chunks is lost to them, so few threads hold
 // much, and the other warps give them registers.
 
 namespace streamed_backward {
@@ -18,7 +18,7 @@ constexpr int kRing = ring_of(kBackwardWaiting);
 constexpr int kLaunched = 65536 / kThreads / 8 * 8;
 constexpr int kHolding = 216;
 constexpr int kOthers = (kLaunched * kThreads - kHolding * kTeams * kTeam) / kFirstTeam / 8 * 8;
-static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups that sums fit");
+static_assert(!kMovesRegisters || (kFirstTeam % kTeam == 0 && kOthers >= 72), "warpgroups are whole, and sums need 72 registers");
 
 // What a team needs of a group: dx = dy * weight * rstd + (x - mean) * slope + offset.
 struct Coefficients {
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else if (threadIdx.x < 64) {
     combine(chunks, mine, mean, rstd, mean_low, words, shared);
-  } else if (threadIdx.x < 64 + kSumThreads) {
+  } else {
     take_sums(chunks, mine, ring, weight, mean, rstd, mean_low, shared, sums, words);
   }
 #else

@@ -52,6 +52,15 @@ def test_zeros_beside_a_mask_fail_and_the_answer_passes(result: str, tmp_path: P
     assert judged(problem, wrong, tmp_path, home).status is Status.WRONG_OUTPUT
 
 
+@pytest.mark.parametrize("others", [(-1e9,), (-1e9, -3e4), (3e4, -2.9e4)])
+def test_giants_of_each_size_are_told_apart(others: tuple[float, ...]) -> None:
+    largest = torch.finfo(torch.float32).min
+    exact = torch.cat([torch.full((4,), one) for one in (largest, *others)] + [torch.linspace(0.1, 1.5, 60)]).double()
+    giants = giants_of(exact)
+    assert giants is not None
+    assert float(giants.shrunk(exact).abs().max()) == pytest.approx(1.5)
+
+
 @pytest.mark.parametrize(
     "rest", [torch.zeros(60), torch.randn(60) * 1e6, torch.full((60,), 1e-7), torch.linspace(-9e8, -8e8, 60)]
 )

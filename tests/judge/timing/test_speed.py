@@ -15,7 +15,7 @@ def series(beaten_by: float) -> Series:
 def test_a_record_says_why_its_speed_is_of_few_pairs() -> None:
     found = TimingResult(series={"forward": series(1.25), "forward_backward": series(0.0)}).fields()
     assert found["message"] == (
-        "note: speed (forward) is of 6 pairs only: they show that the candidate is more than 10% behind "
-        "1.25 times eager's speed, which was to beat"
+        "note: speed (forward) is of 6 pairs only: enough to show that the candidate is more than 10% "
+        "below the speedup to beat, 1.25x over eager"
     )
     assert found["speedup"] == {"forward": 0.5, "forward_backward": 0.5}
