@@ -77,7 +77,8 @@ def joined(cases: Sequence[ShapedBody]) -> str:
     """Returns the text of one solution for all cases, without a stamp.
 
     Each distinct rendering becomes a function, so that names do not collide. Strings stay as they are.
-    All renderings of the template must hold the same parameters and buffers in ``ModelNew``.
+    All renderings must hold the same parameters and buffers in ``ModelNew``. ``forward`` may call no
+    other method of it: those are the first rendering's.
 
     Raises:
         TemplateError: A rendering cannot stand in a function.
