@@ -58,7 +58,7 @@ def test_giants_of_each_size_are_told_apart(others: tuple[float, ...]) -> None:
     exact = torch.cat([torch.full((4,), one) for one in (largest, *others)] + [torch.linspace(0.1, 1.5, 60)]).double()
     giants = giants_of(exact)
     assert giants is not None
-    assert float(giants.shrunk(exact).abs().max()) == pytest.approx(1.5)
+    assert float(giants.shrunk(exact, exact).abs().max()) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
