@@ -41,7 +41,8 @@ class Entry:
             also leaves out the further draws and the checks of robustness.
         fresh: Whether to judge again, whatever the store knows.
         to_beat: Speedups over eager by case. On a GPU the judge takes fewer timings of a candidate that
-            is certainly far slower; the message of its record says so.
+            is certainly far slower; the message of its record says so. The store may answer with such a
+            record. None for a whole timing.
         limits_of_kernels: The most that nvcc may give each kernel. If a build ahead shows more, the
             candidate does not run, and the answer's error is a ``LimitExceeded``. Of those that are
             built, candidates without spills then come first. None for no limits.
@@ -57,7 +58,7 @@ class Entry:
     is_answer: bool = field(default=False, kw_only=True)
     trials: int | None = field(default=None, kw_only=True)
     fresh: bool = field(default=False, kw_only=True)
-    to_beat: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    to_beat: Mapping[str, float] | None = field(default=None, kw_only=True)
     limits_of_kernels: KernelLimits | None = field(default=None, kw_only=True)
 
 
@@ -99,7 +100,8 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
         raise UsageError(f"{type(entry).__name__} is not an Entry: give harness.Entry(candidate, problem)")
     check_flags(every_case=entry.every_case, is_answer=entry.is_answer, fresh=entry.fresh)
     check_trials(entry.trials)
-    check_speedups(to_beat=entry.to_beat)
+    if entry.to_beat is not None:
+        check_speedups(to_beat=entry.to_beat)
     if not isinstance(entry.limits_of_kernels, KernelLimits | None):
         raise UsageError(f"limits_of_kernels must be a KernelLimits or None, not {entry.limits_of_kernels!r}")
     source, path = (_code(entry.candidate), None) if entry.is_answer else _source_or_path(entry.candidate)
@@ -122,7 +124,7 @@ def request_of(number: int, entry: Entry, home: Path) -> Request:
     return Request(
         number=number, source=source, path=path, problem=problem, constants=constants, every_case=entry.every_case,
         cases=tuple(map(_plain, cases)), name=None if entry.name is None else _text("name", entry.name),
-        trials=entry.trials, fresh=entry.fresh, to_beat=dict(entry.to_beat),
+        trials=entry.trials, fresh=entry.fresh, to_beat=None if entry.to_beat is None else dict(entry.to_beat),
         limits_of_kernels=entry.limits_of_kernels,
     )  # fmt: skip
 

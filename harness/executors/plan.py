@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from harness.errors import HarnessError, ProblemError, UsageError
@@ -52,7 +52,7 @@ class Job:
         is_main: ``CaseChoice.is_main``, for the lane that chooses the cases.
         trials: Trials of each case; None for the policy's number.
         fresh: Whether to ignore the store's answers.
-        to_beat: Speedups over eager by case; as in ``RunConfig``.
+        to_beat: Speedups over eager by case, as in ``Policy``; None for a whole timing.
         limits_of_kernels: What nvcc may give each kernel. If a build ahead shows more, the candidate does
             not run. Of those that are built, candidates without spills come first. None for no limits.
     """
@@ -64,7 +64,7 @@ class Job:
     is_main: bool = False
     trials: int | None = None
     fresh: bool = False
-    to_beat: Mapping[str, float] = field(default_factory=dict)
+    to_beat: Mapping[str, float] | None = None
     limits_of_kernels: KernelLimits | None = None
 
     @property

@@ -6,7 +6,7 @@ All of these processes are trusted, so the messages are pickled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,7 +138,7 @@ class Request:
         name: The solution's name for its records; None for ``candidate N``.
         trials: Trials of each case; None for the configuration's number.
         fresh: Whether to ignore the store's answers.
-        to_beat: Speedups over eager by case; as in ``RunConfig``.
+        to_beat: Speedups over eager by case, as in ``Policy``; None for a whole timing.
         limits_of_kernels: What nvcc may give each kernel. If a build ahead shows more, the candidate does
             not run. Of those that are built, candidates without spills come first. None for no limits.
     """
@@ -153,7 +153,7 @@ class Request:
     name: str | None = None
     trials: int | None = None
     fresh: bool = False
-    to_beat: Mapping[str, float] = field(default_factory=dict)
+    to_beat: Mapping[str, float] | None = None
     limits_of_kernels: KernelLimits | None = None
 
 

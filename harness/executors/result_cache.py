@@ -13,7 +13,7 @@ from harness.judge.process.candidate_stopped import OUT_OF_MEMORY_KILLS
 from harness.judge.process.disk import OTHERS_MAY_HAVE
 from harness.project.solutions import Candidate
 from harness.records.identity import constants_key, identity, new_record_name
-from harness.records.record import EvaluationRecord, Status
+from harness.records.record import FEWER_PAIRS, EvaluationRecord, Status
 from harness.records.run_config import RunConfig, of_the_verdict
 from harness.records.store import Store
 
@@ -39,7 +39,7 @@ class ResultCache:
     fresh: bool
     seed: str | None
 
-    def recall(self, blank: EvaluationRecord) -> EvaluationRecord | None:
+    def recall(self, blank: EvaluationRecord, *, may_be_short: bool) -> EvaluationRecord | None:
         """Returns the store's record for an evaluation; None if it must run.
 
         A verdict depends on a file's text. It therefore also answers for a copy of the file, under
@@ -47,10 +47,15 @@ class ResultCache:
 
         Args:
             blank: The evaluation's record before it runs.
+            may_be_short: Whether a record will do whose timing ended early.
         """
         if self.fresh:
             return None
-        kept = self.store.find(identity(blank), self.seed, is_final)
+
+        def answers(record: EvaluationRecord) -> bool:
+            return is_final(record) and (may_be_short or FEWER_PAIRS not in record.message)
+
+        kept = self.store.find(identity(blank), self.seed, answers)
         if kept is None:
             return None
         newest = next(self._verdicts(blank), kept)

@@ -340,11 +340,12 @@ class Scheduler:
             self._policy,
             limits=job.limits or self._policy.limits,
             trials=job.trials or self._policy.trials,
-            to_beat=job.to_beat,
+            to_beat=job.to_beat or {},
         )
         for case, constants in wanted:
             blank = blank_record(job.candidate, policy, self._environment, case, constants)
-            if not (self._confirms or job.fresh) and (kept := self._ledger.recall(blank)):
+            may_be_short = job.to_beat is not None
+            if not (self._confirms or job.fresh) and (kept := self._ledger.recall(blank, may_be_short=may_be_short)):
                 yield KeptRecord(kept, stored=True, tag=job.tag)
                 continue
             cases.append((case, constants))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -33,12 +34,16 @@ class Policy(RunConfig):
         limits: Seconds that a candidate may run and build.
         own_seed: Source of the seeds that one candidate has to itself, in hex. Empty for a fresh secret for each
             candidate.
+        to_beat: Speedups over eager by case, such as those of the fastest setting of a search so far. The
+            judge takes fewer timings of a candidate that is certainly far slower. Records do not hold
+            them: their messages say which timings ended early.
     """
 
     device: str
     secret: str
     limits: Limits
     own_seed: str = field(default="", kw_only=True)
+    to_beat: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def settled(cls, config: RunConfig, device: str) -> Policy:

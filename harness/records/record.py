@@ -140,6 +140,8 @@ class TensorReport:
 NO_OWN_KERNEL_SUFFIX = ", no kernel of its own"
 #: Levels of findings.
 ERROR, REPORT = "error", "report"
+#: Words in the message of a record whose timing ended early, since the candidate was far behind one to beat.
+FEWER_PAIRS = "pairs only"
 #: Kinds of findings that say how many orders of a launch have run (``check --exhaustive``): all, or not all.
 ORDER_KINDS = ("explored", "incomplete")
 

@@ -53,9 +53,6 @@ class RunConfig:
         exhaustive: Whether ``check`` also runs kernels in all orders of what synchronises their threads.
         nvcc: The release of the nvcc that compiles for ``check``; empty if there is none, None if
             unknown.
-        to_beat: Speedups over eager by case, such as those of the fastest setting of a search so far. The
-            judge takes fewer timings of a candidate that is certainly far slower. A record's policy
-            does not hold them: its message says which timings ended early.
     """
 
     timeout_s: float | None = None
@@ -75,7 +72,6 @@ class RunConfig:
     compat: bool = False
     exhaustive: bool = False
     nvcc: str | None = None
-    to_beat: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.preset == KERNELBENCH:  # its evaluator knows no gradients

@@ -34,7 +34,7 @@ CASES = (
 
 
 def distance(shapes, others):
-    """How far the shapes of two calls lie apart, in octaves; a different number of dimensions is far."""
+    """Returns the distance of two calls' shapes in octaves, above 1000 if numbers of dimensions differ."""
     if [len(shape) for shape in shapes] == [len(shape) for shape in others]:
         extents = zip(sum(shapes, ()), sum(others, ()), strict=True)
         return sum(abs(math.log2((one + 1) / (other + 1))) for one, other in extents)

@@ -25,8 +25,6 @@ NOT_RUN = "NOT_RUN"
 OBJECTIVES = ("error", "memory")
 #: The objective's direction: with gradients if the harness judged them.
 DIRECTIONS = ("forward_backward", "forward")
-#: What a record's message says if its timing ended early (see ``judge.timing.speed``).
-FEWER_PAIRS = "pairs only"
 MOST_BYTES = 1 << 30
 FORMAT = "kernel-harness tune 1"
 

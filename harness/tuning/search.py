@@ -52,10 +52,9 @@ class Question:
         fresh: bool = False,
         to_beat: Mapping[str, float] | None = None,
     ) -> Entry:
-        """Returns the request to judge a setting; ``trials`` and ``fresh`` as in ``Entry``.
+        """Returns the request to judge a setting; ``trials``, ``fresh`` and ``to_beat`` as in ``Entry``.
 
-        With ``to_beat``, which is as in ``Entry``, the request is for a short run, and the template's limits of
-        kernels hold.
+        With ``trials`` the template's limits of kernels hold.
         """
         settings = searched.space.settings(point)
         label = searched.label(settings)
@@ -68,8 +67,8 @@ class Question:
             name=f"{searched.declaration.template} {label}",
             trials=trials,
             fresh=fresh,
-            to_beat=to_beat or {},
-            limits_of_kernels=None if to_beat is None else searched.declaration.kernel_limits(settings),
+            to_beat=to_beat,
+            limits_of_kernels=None if trials is None else searched.declaration.kernel_limits(settings),
         )
 
 
@@ -166,7 +165,8 @@ class Search:
                 point,
                 body,
                 trials=self._trials,
-                to_beat=None if self._trials is None else dict(self._to_beat),
+                # With another objective the times of slow settings count, too.
+                to_beat=None if self._trials is None or self._against else dict(self._to_beat),
             )
             for point, body in asked
         )
@@ -227,11 +227,10 @@ class Search:
     def _told(self, point: Point, records: Sequence[EvaluationRecord]) -> Trial:
         self.machine = self.machine or machines(records)
         self.cases = self.cases or tuple(record.case for record in records)
-        if not self._against:  # the times of slow settings count there, too
-            for record in records:
-                cost = cost_of(record) if record.status is Status.PASSED else None
-                if cost is not None:
-                    self._to_beat[record.case] = max(1 / cost, self._to_beat.get(record.case, 0.0))
+        for record in records:
+            cost = cost_of(record) if record.status is Status.PASSED else None
+            if cost is not None:
+                self._to_beat[record.case] = max(1 / cost, self._to_beat.get(record.case, 0.0))
         trial = trial_of(self._searched.space.settings(point), records, self._began_at)
         trial = replace(trial, nvcc=most_of(self._kernels_of(records[0].digest) if records else ()))
         if point in self._from_known and not trial.is_stored:  # it was known under other conditions, as are the rest

@@ -11,13 +11,14 @@ from typing import Any, TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from harness.records.record import FEWER_PAIRS
 from harness.rendering.values import written
 from harness.report.console import open_console
 from harness.system.text import one_line, shortened
 from harness.timing.statistics import Interval
 from harness.tuning.finals import Decision, Rival
 from harness.tuning.influence import Influence, influences
-from harness.tuning.results import FEWER_PAIRS, Recorded, Trial
+from harness.tuning.results import Recorded, Trial
 from harness.tuning.run import Order, Progress
 from harness.tuning.template import Searched
 

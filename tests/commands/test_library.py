@@ -186,7 +186,7 @@ def test_an_entry_that_means_nothing_is_told_and_ends_no_stream(
         evaluator.evaluate(**asked)
 
 
-@pytest.mark.parametrize("speedups", [None, 1.5, {"small": 0.0}, {"small": float("nan")}, {3: 1.5}, {"small": True}])
+@pytest.mark.parametrize("speedups", ["full", 1.5, {"small": 0.0}, {"small": float("nan")}, {3: 1.5}, {"small": True}])
 def test_speedups_to_beat_that_mean_nothing_are_told(evaluator: Evaluator, problem: Path, speedups: Any) -> None:
     (answer,) = evaluator.stream([Entry(HONEST, problem, cases=["small"], to_beat=speedups)])
     assert "to_beat must be a dict such as {'full': 1.5}" in str(answer.error)

@@ -12,7 +12,7 @@ import pytest
 from harness.executors.result_cache import ResultCache
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution
-from harness.records.record import EvaluationRecord, PrecisionClass, Status
+from harness.records.record import FEWER_PAIRS, EvaluationRecord, PrecisionClass, Status
 from harness.records.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -114,18 +114,28 @@ def test_a_verdict_without_speed_answers_who_asked_for_none(
     ledger: ResultCache, policy: dict[str, Any], is_answered: bool
 ) -> None:
     kept = ledger.keep(CANDIDATE, replace(TIMED, policy=policy, speedup=None))
-    assert ledger.recall(replace(kept, status=Status.HARNESS_ERROR)) == (kept if is_answered else None)
-    assert ledger.recall(replace(kept, policy={"timeout_s": 60.0})) is None
+    assert ledger.recall(replace(kept, status=Status.HARNESS_ERROR), may_be_short=False) == (
+        kept if is_answered else None
+    )
+    assert ledger.recall(replace(kept, policy={"timeout_s": 60.0}), may_be_short=False) is None
 
 
 def test_to_pass_untimed_says_nothing_against_a_cheat_that_timing_found(ledger: ResultCache) -> None:
     ledger.keep(CANDIDATE, TIMED)
-    assert ledger.recall(TIMED) is not None
+    assert ledger.recall(TIMED, may_be_short=False) is not None
     cheat = {"status": Status.CHEATED, "rule": "clock", "policy": {"trials": 1}, "speedup": None}
     ledger.keep(CANDIDATE, replace(TIMED, **cheat))  # type: ignore[arg-type]
     ledger.keep(CANDIDATE, replace(TIMED, policy={"timing": False}, speedup=None))
-    assert ledger.recall(TIMED) is None
+    assert ledger.recall(TIMED, may_be_short=False) is None
     assert not ledger.has_passed(TIMED)
+
+
+def test_a_timing_that_ended_early_answers_no_one_who_asks_for_a_whole_one(ledger: ResultCache) -> None:
+    short = ledger.keep(CANDIDATE, replace(TIMED, message=f"note: speed (forward) is of 6 {FEWER_PAIRS}: enough"))
+    assert ledger.recall(TIMED, may_be_short=True) == short
+    assert ledger.recall(TIMED, may_be_short=False) is None
+    whole = ledger.keep(CANDIDATE, TIMED)
+    assert ledger.recall(TIMED, may_be_short=False) == whole
 
 
 @pytest.mark.parametrize(("others", "is_answered"), [((), True), ((77,), False)])
@@ -136,7 +146,7 @@ def test_a_direction_that_was_lost_beside_others_on_the_gpu_is_asked_for_again(
     samples = {"forward": {"candidate": latency}, "forward_backward": {"uncertified": latency}}
     state = {**STATE, "after": {"other_pids": others}}
     kept = ledger.keep(CANDIDATE, replace(TIMED, samples=samples, device_state=state))
-    assert (ledger.recall(TIMED) is not None) is is_answered
+    assert (ledger.recall(TIMED, may_be_short=False) is not None) is is_answered
     assert kept.speedup == TIMED.speedup
 
 
@@ -145,10 +155,10 @@ def test_a_later_failure_counts_against_an_earlier_pass(ledger: ResultCache, pol
     plain = replace(TIMED, policy={"timeout_s": 60.0})
     passed = ledger.keep(CANDIDATE, plain)
     assert ledger.has_passed(plain)
-    assert ledger.recall(plain) == passed
+    assert ledger.recall(plain, may_be_short=False) == passed
     ledger.keep(CANDIDATE, replace(plain, policy={**plain.policy, **policy}, status=Status.CRASHED))
     assert not ledger.has_passed(plain)
-    again = ledger.recall(plain)
+    again = ledger.recall(plain, may_be_short=False)
     assert again is None or again.status is Status.CRASHED
 
 
@@ -169,5 +179,5 @@ def test_what_the_machine_may_have_done_is_judged_again(
     ledger: ResultCache, status: Status, message: str, is_kept: bool
 ) -> None:
     kept = ledger.keep(CANDIDATE, replace(TIMED, status=status, message=message, speedup=None, baselines={}))
-    found = ledger.recall(kept)
+    found = ledger.recall(kept, may_be_short=False)
     assert (found is not None) == is_kept

@@ -55,7 +55,7 @@ class FakeEvaluator:
                 time_ms = FakeEvaluator.time_ms({**stamp.parameters, "case": case})
                 passes = stamp.parameters.get("kind", "right") == "right" and (time_ms is not None or is_short)
                 one = replace(record(str(entry.name), time_ms or 0.5, passes), case=case)
-                best = entry.to_beat.get(case, 0.0)
+                best = (entry.to_beat or {}).get(case, 0.0)
                 if 0 < 1.1 * 2.0 / (time_ms or 0.5) < best:
                     one = replace(one, message=f"note: speed (forward) is of 6 pairs only: behind {best}")
                 width = int(str(stamp.parameters.get("width", 8)))

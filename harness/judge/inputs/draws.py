@@ -387,7 +387,7 @@ def _is_finite(tensor: torch.Tensor) -> bool:
 
 
 class Seeds(NamedTuple):
-    """What the seed decides when a problem's model is constructed.
+    """Tells which parts of a newly constructed model depend on the seed.
 
     Attributes:
         fixed: Names of parameters that every seed constructs alike, such as an identity matrix.

@@ -35,7 +35,7 @@ from harness.judge.timing.timing_target import Direction, TimingTarget, cotangen
 from harness.judge.timing.windows import Uncertified
 from harness.records.baselines import EAGER
 from harness.records.kernels import KernelUse
-from harness.records.record import Status
+from harness.records.record import FEWER_PAIRS, Status
 from harness.system.text import shortened
 from harness.timing.certificate import Certificate
 from harness.timing.statistics import Latency
@@ -84,7 +84,7 @@ class TimingResult:
             f"note: speed ({name}) is not certified and does not count: {why}" for name, why in self.reasons.items()
         ]
         notes += [
-            f"note: speed ({name}) is of {len(series.candidate.samples_ms)} pairs only: enough to show that the "
+            f"note: speed ({name}) is of {len(series.candidate.samples_ms)} {FEWER_PAIRS}: enough to show that the "
             f"candidate is more than {HOPELESS:.0%} below the speedup to beat, {series.beaten_by:.4g}x over eager"
             for name, series in self.series.items()
             if series.beaten_by
