@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import speed_ratios
+from harness.records.record import EvaluationRecord
+from harness.report.comparison import add_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
 
 #: Rounds before a duel ends without a decision.
@@ -59,7 +59,7 @@ def fought(first: str, second: str, judge: Callable[[str], Sequence[EvaluationRe
         for source in (first, second) if number % 2 == 0 else (second, first):
             records = judge(source)
             seconds += sum(record.run_s for record in records)
-            if not _added(ratios[source], records):
+            if not add_ratios(ratios[source], records):
                 return Duel({}, seconds)
         leads = {
             case: ratio_of_medians(mine, ratios[second][case]).widened()
@@ -70,14 +70,3 @@ def fought(first: str, second: str, judge: Callable[[str], Sequence[EvaluationRe
         if duel.verdict is not SpeedVerdict.UNCLEAR:
             break
     return duel
-
-
-def _added(ratios: dict[str, list[float]], records: Sequence[EvaluationRecord]) -> bool:
-    """Adds the paired ratios of records by case; returns False if one failed or has no time."""
-    for record in records:
-        directions = ("forward_backward", "forward")
-        found = next((one for direction in directions if (one := speed_ratios(record, direction))), [])
-        if record.status is not Status.PASSED or not found:
-            return False
-        ratios.setdefault(record.case, []).extend(found)
-    return bool(records)

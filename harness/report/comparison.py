@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -274,3 +274,18 @@ def speed_ratios(record: EvaluationRecord, direction: str) -> list[float]:
         return []
     mine, eager = sides["candidate"]["samples_ms"], sides["eager"]["samples_ms"]
     return paired_ratios(mine, eager) if len(mine) > 1 else []
+
+
+def direction_of(record: EvaluationRecord) -> str:
+    """Returns the direction whose time counts: with the backward if the record judges gradients."""
+    return DIRECTIONS[1] if record.gradients else DIRECTIONS[0]
+
+
+def add_ratios(ratios: MutableMapping[str, list[float]], records: Sequence[EvaluationRecord]) -> bool:
+    """Adds the paired ratios of records by case; returns False if one failed or has no time, or there are none."""
+    for record in records:
+        found = speed_ratios(record, direction_of(record))
+        if not found:
+            return False
+        ratios.setdefault(record.case, []).extend(found)
+    return bool(records)

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import speed_ratios
+from harness.report.comparison import direction_of, speed_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
 from harness.tuning.finals import MOST_ROUNDS
-from harness.tuning.results import direction_of
 
 #: Judges the result and the default on these cases: in full if the flag is true, else again for their
 #: times. Returns the records of either by case.

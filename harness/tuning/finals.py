@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import speed_ratios
+from harness.records.record import EvaluationRecord
+from harness.report.comparison import add_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
-from harness.tuning.results import Trial, direction_of
+from harness.tuning.results import Trial
 from harness.tuning.space import Point
 
 #: The most settings in the finals, and how much slower than the fastest one they may be after a short run.
@@ -43,12 +43,7 @@ class Finalist:
     def add(self, records: Sequence[EvaluationRecord]) -> bool:
         """Adds the times of records, one a case; returns False if one failed or has no time."""
         self.records += [record.record for record in records]
-        for record in records:
-            found = speed_ratios(record, direction_of(record))
-            if record.status is not Status.PASSED or not found:
-                return False
-            self.ratios.setdefault(record.case, []).extend(found)
-        return bool(records)
+        return add_ratios(self.ratios, records)
 
 
 @dataclass(frozen=True)

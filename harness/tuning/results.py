@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.records.kernels import CompiledKernel, KernelLimits
 from harness.records.record import EvaluationRecord, Status
 from harness.rendering.values import Value
+from harness.report.comparison import DIRECTIONS, direction_of
 from harness.system.files import read_regular
 from harness.system.text import one_line
 
@@ -23,8 +24,6 @@ NOT_RENDERED = "NOT_RENDERED"
 NOT_RUN = "NOT_RUN"
 #: What a search can hold against time.
 OBJECTIVES = ("error", "memory")
-#: The objective's direction: with gradients if the harness judged them.
-DIRECTIONS = ("forward_backward", "forward")
 MOST_BYTES = 1 << 30
 FORMAT = "kernel-harness tune 1"
 
@@ -114,11 +113,6 @@ def _about_speed(records: Sequence[EvaluationRecord]) -> str:
     return next((line for line in lines if "speed" in line), "")
 
 
-def direction_of(record: EvaluationRecord) -> str:
-    """Returns the direction whose time counts: with the backward if the record judges gradients."""
-    return DIRECTIONS[0] if record.gradients else DIRECTIONS[1]
-
-
 def cost_of(record: EvaluationRecord) -> float | None:
     """Returns the time of a record as a share of eager's in the same pairs; None if it has no such time."""
     speedup = (record.speedup or {}).get(direction_of(record))
@@ -126,7 +120,7 @@ def cost_of(record: EvaluationRecord) -> float | None:
 
 
 def _time_ms(record: EvaluationRecord) -> float | None:
-    return record.forward_backward_ms if direction_of(record) == DIRECTIONS[0] else record.forward_ms
+    return record.forward_ms if direction_of(record) == DIRECTIONS[0] else record.forward_backward_ms
 
 
 @dataclass(frozen=True)
