@@ -119,7 +119,7 @@ def test_where_results_vary_their_spread_is_told_beside_the_budgets(place: Place
     assert "not deterministic: 4 runs on the same inputs differ" in ran.out
     assert "output: 3 of 3 differ from the first, relative L2 up to" in ran.out
     assert "(budget 3.8e-06)" in ran.out
-    assert "output: l2_error: " in ran.out
+    assert "output: digests: " in ran.out  # an error's size may be the same by chance
 
 
 def test_a_candidate_that_is_another_in_every_process_comes_out_different(place: Place) -> None:
