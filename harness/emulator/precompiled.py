@@ -11,11 +11,13 @@ from pathlib import Path
 
 from harness.compilation.torch_headers import BINDING, LEAN, SELECTION, WITH_PYTHON, only_binds, selection
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, Mode, TorchPaths, python_include
+from harness.emulator.declarations import DECLARED
 from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, Unit, implicit_headers
 from harness.system.processes import OPEN_FILES
 
 PRELUDE = "cuemu_prelude.h"
 _HOST = "host"
+_DECLARED = "declared"
 #: Ends the names of headers that hold the prelude and nothing of torch's.
 _ALONE = "_prelude"
 
@@ -32,6 +34,7 @@ def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[
         return []
     modes = {
         _HOST: (["-O0"], implicit_headers(CPP_HEADERS)),
+        _DECLARED: (["-O0"], implicit_headers(CPP_HEADERS)),
         "fast": (compiler.fast_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}"),
         "check": (compiler.checked_flags(), f"#include <{PRELUDE}>\n{implicit_headers(CUDA_HEADERS)}"),
         f"fast{_ALONE}": (compiler.fast_flags(), f"#include <{PRELUDE}>\n"),
@@ -44,13 +47,13 @@ def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[
         (empty / SELECTION).touch()
         header = folder / f"{name}.h"
         header.write_text(text, encoding="utf-8")
-        places = [INCLUDE, INCLUDE_TORCH / "cuda", empty, LEAN]
+        stand_ins = [DECLARED] if name == _DECLARED else [INCLUDE_TORCH / "cuda", empty, LEAN]
         found.append(
             [
                 *compiler.command,
                 *compiler.common_flags(),
                 *flags,
-                *(f"-I{place}" for place in places),
+                *(f"-I{place}" for place in (INCLUDE, *stand_ins)),
                 *torch.include_flags,
                 "-isystem",
                 str(python_include()),
@@ -75,6 +78,16 @@ def prelude(mode: Mode, folder: Path | None) -> list[str]:
     """
     header = None if folder is None else folder / f"{mode}{_ALONE}.h"
     return ["-include", PRELUDE if header is None or not header.is_file() else str(header)]
+
+
+def declared(folder: Path | None) -> list[str]:
+    """Returns the options for a unit that only declares functions and binds them.
+
+    Args:
+        folder: The folder of the headers; None if there is none.
+    """
+    header = None if folder is None else folder / f"{_DECLARED}.h"
+    return [f"-I{DECLARED}", *(["-include", str(header)] if header is not None and header.is_file() else [])]
 
 
 def select(unit: Unit, folder: Path, torch: TorchPaths) -> None:

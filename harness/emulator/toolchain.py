@@ -36,9 +36,10 @@ from harness.emulator.compiler import (
     python_include,
     torch_paths,
 )
+from harness.emulator.declarations import only_declares
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.precompiled import PRELUDE, compilers, descriptors, inclusion, prelude, select
+from harness.emulator.precompiled import PRELUDE, compilers, declared, descriptors, inclusion, prelude, select
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, is_toolkit, units
@@ -440,7 +441,9 @@ class _Build:
         # Of macros g++ itself knows whether a precompiled header names them; a header may change anything.
         headers = None if any(flag.startswith("-include") for flag in self._flags(unit)) else self._headers
         begun: list[str] = []
-        if not real and uses_torch_headers(unit.text):
+        if not real and not unit.is_cuda and only_declares(unit.text):
+            arguments += declared(headers)
+        elif not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"
             folder.mkdir(exist_ok=True)
             select(unit, folder, self._torch)

@@ -26,8 +26,10 @@ from harness.emulator.toolchain import build_runtime
 solution, out_dir, cache_dir = map(pathlib.Path, sys.argv[1:])
 events = []
 cached = {path.stem: path for path in out_dir.glob("*.so")}
-loader = InlineLoader(solution, solution.read_text(), cached, out_dir, lambda *event: events.append(event))
-session = EmulatorSession(build_runtime(cache_dir))
+runtime = build_runtime(cache_dir, with_headers=True)
+told = lambda *event: events.append(event)
+loader = InlineLoader(solution, solution.read_text(), cached, out_dir, told, headers=runtime.headers)
+session = EmulatorSession(runtime)
 torch.utils.cpp_extension.load_inline = loader.load_inline
 torch.utils.cpp_extension.load = loader.load
 answer = {"events": events}

@@ -331,9 +331,9 @@ def test_two_servers_do_not_share_a_home_or_a_port(
 
 
 @pytest.mark.parametrize("path", ["/evaluations", "/nowhere"])
-def test_a_body_that_breaks_http_ends_its_connection_and_nothing_else(path: str, root: Path, tmp_path: Path) -> None:
+def test_a_body_that_breaks_http_ends_its_connection_and_nothing_else(path: str, root: Path, own_home: Path) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with serving(tmp_path, "--root", root) as running:
+    with serving(own_home, "--root", root) as running:
         host, port = running.url.removeprefix("http://").split(":")
         for begun, broken in ((head, "zz\r\nhello\r\n"), (head + "5\r\nhelloXX\r\n", "")):
             with contextlib.closing(socket.create_connection((host, int(port)), timeout=LIMIT_S)) as connection:

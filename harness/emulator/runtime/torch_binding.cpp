@@ -1,4 +1,5 @@
-// What cuemu/binding.h leaves to pybind11: conversions, the call from Python, torch's errors.
+// What cuemu/binding.h leaves to pybind11: conversions, the call from Python, torch's errors. And the
+// tensors of units that know torch's class by name alone (include_torch/declared).
 #define AT_PER_OPERATOR_HEADERS
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -6,6 +7,16 @@
 #include <cuemu/binding.h>
 
 #include <memory>
+
+namespace cuemu::tensor {
+
+static_assert(sizeof(at::Tensor) == sizeof(void*));
+
+void make(void* tensor) noexcept { new (tensor) at::Tensor; }
+void copy(void* tensor, const void* from) noexcept { new (tensor) at::Tensor(*static_cast<const at::Tensor*>(from)); }
+void drop(void* tensor) noexcept { static_cast<at::Tensor*>(tensor)->~Tensor(); }
+
+}  // namespace cuemu::tensor
 
 namespace cuemu::python {
 
