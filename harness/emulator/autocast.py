@@ -24,6 +24,29 @@ def on_cpu(set_up: Callable[..., None]) -> Callable[..., None]:
     return autocast_init
 
 
+def questions() -> dict[str, Callable[..., Any]]:
+    """Returns what answers torch's questions about autocast of CUDA, by the names in ``torch``.
+
+    ``custom_fwd`` and ``custom_bwd`` ask them, and functions that cast their inputs themselves.
+    """
+    is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+
+    def place(device_type: str) -> str:
+        return "cpu" if device_type == "cuda" and is_enabled("cpu") else device_type
+
+    def is_autocast_enabled(device_type: str = "cuda") -> bool:
+        return is_enabled(place(device_type))
+
+    def get_autocast_dtype(device_type: str) -> torch.dtype:
+        return dtype_of(place(device_type))
+
+    def get_autocast_gpu_dtype() -> torch.dtype:
+        return dtype_of(place("cuda"))
+
+    found = (is_autocast_enabled, get_autocast_dtype, get_autocast_gpu_dtype)
+    return {one.__name__: one for one in found}
+
+
 def emulate() -> None:
     """Makes autocast in this process that of the emulated device, for references, which run on the CPU itself.
 

@@ -362,6 +362,7 @@ def _device_patches() -> list[_Patch]:
         (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
         (torch, "set_default_device", set_default_device),
         (autocast_class, "__init__", autocast.on_cpu(autocast_class.__init__)),
+        *((torch, name, answer) for name, answer in autocast.questions().items()),
         (torch, "Generator", _emulated_generator()),
         (torch.accelerator, "is_available", lambda: True),
         (torch.accelerator, "device_count", lambda: 1),

@@ -239,6 +239,49 @@ def test_automatic_casts_name_the_device() -> None:
         assert (x @ x).dtype is torch.bfloat16
 
 
+def test_a_function_knows_of_automatic_casts() -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx, grad):
+            seen.append((torch.is_autocast_enabled(), torch.is_autocast_enabled("cuda")))
+            a, b = ctx.saved_tensors
+            return grad @ b.T, a.T @ grad
+
+    class Inherits(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda")
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return (a @ a).float()
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx, grad):
+            (a,) = ctx.saved_tensors
+            seen.append((torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()))
+            assert (grad @ a.T).dtype is torch.bfloat16
+            return grad @ a.T + a.T @ grad
+
+    seen: list[object] = []
+    x = torch.randn(3, 3, device="cuda", requires_grad=True)
+    assert (torch.is_autocast_enabled(), torch.get_autocast_dtype("cuda")) == (False, torch.float16)
+    assert Product.apply(x, x).dtype is torch.float32
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert (torch.is_autocast_enabled(), torch.get_autocast_gpu_dtype()) == (True, torch.bfloat16)
+        cast, inherits = Product.apply(x, x), Inherits.apply(x)
+    assert cast.dtype is torch.float16
+    cast.sum().backward()
+    inherits.sum().backward()
+    assert seen == [(False, False), (True, torch.bfloat16)]
+
+
 def test_every_name_keeps_its_kind() -> None:
     properties = {(torch.Tensor, name) for name in ("device", "is_cuda", "is_cpu")}
     properties.add((torch.cuda, "_cudart"))  # None, or a module
