@@ -10,19 +10,56 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.compilation.torch_headers import BINDING, LEAN, SELECTION, WITH_PYTHON, only_binds, selection
+from harness.emulator import header_words
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, Mode, TorchPaths, python_include
 from harness.emulator.declarations import DECLARED
+from harness.emulator.processes import run_together
 from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, Unit, implicit_headers
 from harness.system.processes import OPEN_FILES
 
 PRELUDE = "cuemu_prelude.h"
 _HOST = "host"
 _DECLARED = "declared"
+#: The folder of precompiled headers beside the runtime's libraries.
+HEADERS = "headers"
 #: Ends the names of headers that hold the prelude and nothing of torch's.
 _ALONE = "_prelude"
 
 
-def compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[str]]:
+def precompile(compiler: Compiler, torch: TorchPaths, scratch: Path) -> Path:
+    """Precompiles headers in a new folder, and returns it. Builds do without a header that does not compile.
+
+    Args:
+        compiler: The compiler that will use them.
+        torch: The place of torch's headers.
+        scratch: A private folder.
+    """
+    folder = scratch / HEADERS
+    logs = scratch / "precompiling"
+    logs.mkdir()
+    commands = _compilers(compiler, torch, folder)
+    preprocessed = header_words.preprocessors(compiler, torch, logs) if commands else []
+    results = run_together([*commands, *preprocessed], logs)
+    for command, finished in zip(commands, results[: len(commands)], strict=True):
+        if finished.status != 0:
+            Path(command[-1]).with_suffix("").unlink()
+    if preprocessed and all(finished.status == 0 for finished in results[len(commands) :]):
+        header_words.write(logs, folder)
+    return folder
+
+
+def drop_older_headers(cache_dir: Path) -> None:
+    """Removes the precompiled headers of all runtimes but the newest; builds there go on without.
+
+    Args:
+        cache_dir: The folder of runtimes.
+    """
+    older = sorted(cache_dir.glob(f"runtime-*/{HEADERS}"), key=lambda folder: folder.stat().st_mtime)[:-1]
+    for file in [file for folder in older for file in folder.glob("*.gch")]:
+        file.unlink(missing_ok=True)
+
+
+def _compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list[str]]:
     """Writes the headers' texts and returns the commands that precompile them; none for clang.
 
     Args:

@@ -24,6 +24,7 @@ from harness import package
 from harness.compilation.errors import BuildFailed, Unsupported
 from harness.compilation.old_torch import compat_files, compat_flags, removed_names
 from harness.compilation.torch_headers import LEAN, lean_files, needs_real_headers, uses_torch_headers
+from harness.emulator import header_words
 from harness.emulator.compiler import (
     EMULATOR,
     INCLUDE,
@@ -36,10 +37,20 @@ from harness.emulator.compiler import (
     python_include,
     torch_paths,
 )
-from harness.emulator.declarations import only_declares
+from harness.emulator.declarations import DECLARED, only_declares
 from harness.emulator.diagnostics import SourceLocator, build_error
 from harness.emulator.flags import cuda_flags, host_flags, linker_flags
-from harness.emulator.precompiled import PRELUDE, compilers, declared, descriptors, inclusion, prelude, select
+from harness.emulator.precompiled import (
+    HEADERS,
+    PRELUDE,
+    declared,
+    descriptors,
+    drop_older_headers,
+    inclusion,
+    precompile,
+    prelude,
+    select,
+)
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
 from harness.emulator.sources import InlineSources, SourceFile, Unit, is_toolkit, units
@@ -64,8 +75,6 @@ _WRAPPED = ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm", "memcpy", "memmove", "mems
 _OUT_OF_SPACE = "No space left on device"
 #: The most parts of the runtime that compile side by side.
 MOST_PARTS = 8
-#: The folder of precompiled headers beside the libraries.
-HEADERS = "headers"
 #: The time to wait for another process that builds the runtime. The build takes up to a minute on two idle
 #: processors, and four where others keep them busy.
 TURN_LIMIT_S, TURN_PAUSE_S = 600.0, 0.1
@@ -117,12 +126,12 @@ def build_runtime(cache_dir: Path, with_headers: bool = False) -> RuntimeLibrari
     try:
         with _turn(cache_dir), scratch_folder(BUILDING_PREFIX, cache_dir) as scratch, ThreadPoolExecutor(1) as beside:
             # Another process may have built them meanwhile.
-            precompiled = beside.submit(_precompile, compiler, torch, scratch) if lacks_headers() else None
+            precompiled = beside.submit(precompile, compiler, torch, scratch) if lacks_headers() else None
             if lacks_libraries():
                 _compile_runtime(compiler, torch, scratch)
                 _publish_folder(scratch / "built", target, libraries.torch)
             if precompiled is not None:
-                _drop_older_headers(cache_dir)
+                drop_older_headers(cache_dir)
                 _publish_folder(precompiled.result(), libraries.headers, libraries.headers)
     except OSError as error:
         raise ToolchainError(f"The emulator could not be built in {cache_dir}: {error}.") from error
@@ -213,25 +222,6 @@ def _uncompiled(compiler: Compiler, scratch: Path, output: str) -> ToolchainErro
     )
 
 
-def _precompile(compiler: Compiler, torch: TorchPaths, scratch: Path) -> Path:
-    """Precompiles headers in a folder and returns it. Builds do without a header that does not compile."""
-    folder = scratch / HEADERS
-    logs = scratch / "precompiling"
-    logs.mkdir()
-    commands = compilers(compiler, torch, folder)
-    for command, finished in zip(commands, run_together(commands, logs), strict=True):
-        if finished.status != 0:
-            Path(command[-1]).with_suffix("").unlink()
-    return folder
-
-
-def _drop_older_headers(cache_dir: Path) -> None:
-    """Removes the precompiled headers of all runtimes but the newest; builds there go on without."""
-    older = sorted(cache_dir.glob(f"runtime-*/{HEADERS}"), key=lambda folder: folder.stat().st_mtime)[:-1]
-    for file in [file for folder in older for file in folder.glob("*.gch")]:
-        file.unlink(missing_ok=True)
-
-
 def _publish_folder(built: Path, target: Path, proof: Path) -> None:
     try:
         built.rename(target)
@@ -243,8 +233,8 @@ def _publish_folder(built: Path, target: Path, proof: Path) -> None:
 
 @functools.cache
 def _runtime_digest(compiler: Compiler, torch: TorchPaths) -> str:
-    files = [path for path in (*RUNTIME.rglob("*"), *INCLUDE.rglob("*")) if path.is_file()]
-    files += lean_files()
+    files = [path for folder in (RUNTIME, INCLUDE, DECLARED) for path in folder.rglob("*") if path.is_file()]
+    files += [*lean_files(), EMULATOR / "precompiled.py", EMULATOR / "header_words.py"]
     # Not the compiler's own path: a wrapper, such as ccache's, makes the same libraries. Nor the harness's: another
     # installation of the same files does, too.
     compiled, linked = _runtime_commands(compiler, torch, Path("built"), 1)
@@ -347,6 +337,10 @@ def build_library(
     return target
 
 
+def _only_declares(unit: Unit) -> bool:
+    return not unit.is_cuda and only_declares(unit.text)
+
+
 class _Build:
     """One build in a scratch folder."""
 
@@ -395,7 +389,7 @@ class _Build:
         real = [needs_real_headers(unit.text, unit.names) or not uses_torch_headers(unit.text) for unit in compiled]
         results = self._run(compiled, real, further)
         failed = [at for at, result in enumerate(results) if result.status != 0 and not result.was_ended]
-        for_sure = [at for at in failed if real[at] or self._is_refused(results[at])]
+        for_sure = [at for at in failed if real[at] or self._is_final(results[at], compiled[at])]
         if failed and not for_sure:
             repeated = self._run([compiled[at] for at in failed], [True] * len(failed), further)
             for at, result in zip(failed, repeated, strict=True):
@@ -409,15 +403,18 @@ class _Build:
         return run_together(
             commands,
             self._scratch,
-            lambda at, failed: real[at] or self._is_refused(failed),
+            lambda at, failed: real[at] or self._is_final(failed, compiled[at]),
             descriptors=descriptors(self._headers),
         )
 
-    def _is_refused(self, result: FinishedProcess) -> bool:
-        """Tells whether other headers cannot help: a kill, a full disk, a refused or removed construct."""
+    def _is_final(self, result: FinishedProcess, unit: Unit) -> bool:
+        """Tells whether other headers cannot help: a kill, a full disk, a construct or names that none of them has."""
         if result.was_killed or _OUT_OF_SPACE in result.output or (self._compat and removed_names(result.output)):
             return True
-        return isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported)
+        if isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported):
+            return True
+        words = None if _only_declares(unit) else header_words.read(self._headers)
+        return words is not None and not header_words.could_mend(result.output, unit.text, words)
 
     def _own_files(self) -> list[str]:
         return [str(file.path) for file in self._sources.files]
@@ -441,7 +438,7 @@ class _Build:
         # Of macros g++ itself knows whether a precompiled header names them; a header may change anything.
         headers = None if any(flag.startswith("-include") for flag in self._flags(unit)) else self._headers
         begun: list[str] = []
-        if not real and not unit.is_cuda and only_declares(unit.text):
+        if not real and _only_declares(unit):
             arguments += declared(headers)
         elif not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"

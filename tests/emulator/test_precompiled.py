@@ -130,7 +130,7 @@ def test_only_the_newest_runtime_keeps_its_headers(
         (scratch / "headers" / "fast.h.gch").touch()
         return scratch / "headers"
 
-    monkeypatch.setattr(toolchain, "_precompile", precompiled)  # which takes a minute
+    monkeypatch.setattr(toolchain, "precompile", precompiled)  # which takes a minute
     for number in (1, 2):
         headers = tmp_path / f"runtime-{number}" / "headers"
         headers.mkdir(parents=True)
@@ -161,6 +161,6 @@ def test_headers_that_another_process_has_precompiled_meanwhile_are_taken(
             (folder / "headers" / "fast.h.gch").write_text(folder.name)
         return scratch / "headers"
 
-    monkeypatch.setattr(toolchain, "_precompile", precompiled)  # which takes a minute
+    monkeypatch.setattr(toolchain, "precompile", precompiled)  # which takes a minute
     headers = build_runtime(tmp_path, with_headers=True).headers
     assert (headers / "fast.h.gch").read_text() == mine.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -18,10 +19,11 @@ from harness.compilation.elf import undefined_symbols
 from harness.compilation.errors import BuildFailed, BuildKilled, Unsupported
 from harness.compilation.torch_headers import LEAN
 from harness.emulator import toolchain
+from harness.emulator.declarations import DECLARED
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.inline import InlineLoader
 from harness.emulator.processes import FinishedProcess
-from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
+from harness.emulator.toolchain import InlineSources, build_key, build_library, build_runtime, find_compiler
 from harness.errors import ToolchainError
 from tests.emulator.running import start_python
 
@@ -181,7 +183,7 @@ class Compilers:
     def _finished(self, command: Sequence[str]) -> FinishedProcess:
         output = self._outputs.pop(0) if self._outputs else ""
         if "-c" in command:
-            self.with_stand_ins.append(f"-I{LEAN}" in command)
+            self.with_stand_ins.append(any(f"-I{place}" in command for place in (LEAN, DECLARED)))
         Path(command[command.index("-o") + 1]).touch()
         return FinishedProcess(self._status if output else 0, output)
 
@@ -197,6 +199,35 @@ def test_whatever_fails_with_the_stand_ins_is_built_plainly(monkeypatch: pytest.
     compilers = Compilers(monkeypatch, STRANGE)
     assert built(tmp_path).is_file()
     assert compilers.with_stand_ins == [True, False]
+
+
+KERNEL = "__global__ void k(float* y) {{\n  {0};\n}}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "repeats"),
+    [
+        ("y[0] = unheard_of", "'unheard_of' was not declared in this scope", False),
+        ("y[0] = 1.0f", "expected ';' before '}' token", False),
+        ('#include "unheard_of.h"', "unheard_of.h: No such file or directory", False),
+        ("Unheard z", "'Unheard' was not declared in this scope", False),
+        # A header of torch's could declare, define or overload what these need.
+        ("std::thread z", "'thread' is not a member of 'std'", True),
+        ("TORCH_MODULE(Net)", "expected constructor, destructor, or type conversion before '(' token", True),
+        ("y[0] = pow(y, y)", "no matching function for call to 'pow(float*, float*)'", True),
+        ("y[0] = y * y", "invalid operands of types 'float*' and 'float*' to binary 'operator*'", True),
+        ("y[0] = 1.0f", "expected '}' at end of input", True),
+    ],
+)
+def test_a_build_is_repeated_if_torchs_headers_could_mend_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared_emulator: Path, line: str, message: str, repeats: bool
+) -> None:
+    headers = build_runtime(shared_emulator, with_headers=True).headers
+    compilers = Compilers(monkeypatch, f"<cuda_sources[0]>:2:1: error: {message}\n")
+    sources = InlineSources("m", (), (KERNEL.format(line),))
+    with contextlib.suppress(BuildFailed):
+        build_library(sources, tmp_path, SourceLocator("s.py", ""), headers=headers)
+    assert compilers.with_stand_ins == ([True, False] if repeats else [True])
 
 
 def test_cuda_sources_have_the_limits_that_torchs_headers_bring_under_nvcc(tmp_path: Path) -> None:
