@@ -238,7 +238,7 @@ class EvaluationRecord:
         own_seed: Secret of the draws that only this candidate received (its last trial and timed
             calls), in hex. Empty in records of versions that gave all candidates the same draws.
         robustness: Calls beyond the problem's own inputs, by name (``signs``, ``batch``,
-            ``larger batch``, ``layout``, ``not finite``, ``large``, ``ends``, ``zeros``,
+            ``larger batch``, ``layout``, ``not finite``, ``large``, ``small``, ``ends``, ``zeros``,
             ``evaluation mode``), with their results: ``passed``, ``failed`` with the fault,
             ``refused`` if the candidate raised at a layout, or ``left out`` with the reason. They
             change no verdict.

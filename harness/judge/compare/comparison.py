@@ -363,14 +363,14 @@ class Comparison:
                     allowance = self._allowance(tally, tallies, name, piece)
                 if allowance is None:
                     continue
-                received, exact = tally.compared(name, piece, key in apart)
+                received, exact = tally.compared(name, piece, key in apart, allowance)
                 allowances[key], worst[key] = allowance, worst_index(received, exact, error, allowance.maximum)
         eager = self._eager_at(tallies, worst, piece)
         for tally in tallies:
             for (cotangent, name), at in worst.items():
                 if cotangent == tally.name:
                     key, first_row = (cotangent, name), None if piece is None else piece.start
-                    received, exact = tally.compared(name, piece, key in apart)
+                    received, exact = tally.compared(name, piece, key in apart, allowances[key])
                     seen = look(received, exact, allowances[key], at, eager=eager.get(key), first_row=first_row)
                     tally.looks.setdefault(name, []).append(seen)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from harness.judge.compare.error_pattern import ErrorPattern
-from harness.judge.reference.equivalence import Slices, deviation
+from harness.judge.reference.equivalence import Allowance, Slices, deviation
 from harness.judge.reference.reference_errors import (
     Deviations,
     Influence,
@@ -126,10 +126,13 @@ class TensorTally:
             if excused is not None:
                 self.left.setdefault(name, []).append(deviation(real(mine), exact, excused, giants))
 
-    def compared(self, name: str, piece: slice | None, hides_flips: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def compared(
+        self, name: str, piece: slice | None, hides_flips: bool, allowance: Allowance
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the candidate's tensor in a piece, as floating numbers, and the exact one in float64.
 
-        With ``hides_flips``, elements whose error flips excuse have the exact value.
+        With ``hides_flips``, elements whose error flips excuse have the exact value. So have giants that are
+        right: the allowance is in the unit of all other elements.
         """
         mine, expected = rows_of(self.mine[name], piece), self.reference.exact[name]
         received, exact = real(mine), expected.to(torch.float64)
@@ -140,6 +143,11 @@ class TensorTally:
         if excused is not None:
             is_flip = (received - exact).abs() <= excused.to(exact.device)
             received = torch.where(is_flip, exact, received.to(torch.float64))
+        if giants := self.reference.giants.get(name):
+            error = giants.shrunk(received.to(torch.float64) - exact, exact).abs()
+            allowed = allowance.maximum.to(exact.device).view(-1, *(1,) * (exact.dim() - 1))
+            is_right_giant = giants.are_in(exact) & (error <= allowed)
+            received = torch.where(is_right_giant, exact, received.to(torch.float64))
         return received, exact
 
     def _excused(self, name: str, piece: slice | None) -> torch.Tensor | None:

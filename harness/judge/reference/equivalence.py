@@ -188,6 +188,10 @@ class Giants(NamedTuple):
 
     kinds: tuple[tuple[float, float], ...]
 
+    def are_in(self, exact: torch.Tensor) -> torch.Tensor:
+        """Return which elements of ``exact`` are giants."""
+        return (exact.abs() >= self.kinds[0][0]) & exact.isfinite()
+
     def shrunk(self, tensor: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         """Return a tensor with the factors at the places that are giants in ``exact``."""
         size, result = exact.abs(), tensor

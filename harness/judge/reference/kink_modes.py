@@ -31,11 +31,14 @@ class Reach(NamedTuple):
         usual: Bound for elements of usual magnitude.
         every: Bound for all others.
         limit: The largest usual magnitude.
+        at_zero: Bound for elements that are exactly zero. It is smaller if eager has the same zeros, which no
+            computation rounded, such as the norm of a sample of zeros.
     """
 
     usual: float
     every: float
     limit: float
+    at_zero: float
 
     def near(self, moved: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
         """Mark elements within the bound of where a comparison turns.
@@ -47,6 +50,8 @@ class Reach(NamedTuple):
             distance: Their distances from there, of the same shape.
         """
         near = (distance > 0) & (distance <= self.every)
+        if self.at_zero < self.every:
+            near &= (moved != 0) | (distance <= self.at_zero)
         return near if self.limit == math.inf else near & ((distance <= self.usual) | (moved.abs() > self.limit))
 
 
@@ -83,16 +88,17 @@ class Bounds:
 
     def _reach(self, exact: torch.Tensor, eager: torch.Tensor | None) -> Reach:
         if not exact.is_floating_point() or not exact.numel():
-            return Reach(0.0, 0.0, math.inf)
+            return Reach(0.0, 0.0, math.inf, 0.0)
         finite = exact.isfinite()
         values = torch.where(finite, exact, 0.0)
         error = None if eager is None else torch.where(finite & eager.isfinite(), eager.to(exact.dtype) - values, 0.0)
         every, limit = self._bound(values, error), usual_limit(values)
+        at_zero = every if error is None or bool(error[exact == 0].any()) else 0.0
         is_usual = values.abs() <= limit
         if bool(is_usual.all()):
-            return Reach(every, every, math.inf)
+            return Reach(every, every, math.inf, at_zero)
         usual = self._bound(values[is_usual], None if error is None else error[is_usual])
-        return Reach(usual, every, limit)
+        return Reach(usual, every, limit, at_zero)
 
     def _bound(self, values: torch.Tensor, error: torch.Tensor | None) -> float:
         floor = self._floor * float(torch.linalg.vector_norm(values)) / math.sqrt(values.numel())
@@ -118,9 +124,11 @@ def usual_limit(values: torch.Tensor) -> float:
 
 
 def _added(edge: Edge, reaches: Sequence[Reach]) -> Reach:
-    limits = [reach.limit for tensor, reach in zip(edge.compared, reaches, strict=True) if tensor is edge.moved]
     usual, every = (sum(values) for values in zip(*((one.usual, one.every) for one in reaches), strict=True))
-    return Reach(usual, every, limits[0]) if limits else Reach(every, every, math.inf)
+    own = next((one for tensor, one in zip(edge.compared, reaches, strict=True) if tensor is edge.moved), None)
+    if own is None:
+        return Reach(every, every, math.inf, every)
+    return Reach(usual, every, own.limit, own.at_zero + (every - own.every))
 
 
 class Watcher:

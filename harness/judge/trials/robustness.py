@@ -8,11 +8,11 @@ nothing.
 from __future__ import annotations
 
 import copy
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from harness.judge.compare.budgets import is_floating
 from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.exchange.exchange import Exchange
+from harness.judge.inputs.changes import LARGE, enlarged, partly_zero, reduced, with_both_signs, with_extremes_at_ends
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import Usage
@@ -49,9 +50,6 @@ FEW_ELEMENTS, FEW_ELEMENTS_OF_GPU = 1 << 16, 1 << 27
 ENOUGH_S, ENOUGH_OF_LARGE_S = 3.0, 0.5
 #: Samples count as independent if others change their results by no more than this share.
 LIKE = 1e-2
-#: What inputs are multiplied with to be large: then float32's exponentials overflow. First and last elements become
-#: as large as it takes to be this share of a sum over all.
-LARGE, SPREAD = 128.0, 256.0
 #: The most characters kept of a candidate's own message.
 MAX_WORDS = 300
 #: Ends after which the same process can go on. On a GPU no end counts as harmless, since it may
@@ -183,17 +181,12 @@ def _signs(calls: _Calls) -> str:
         is_one_sided = (
             is_differentiable(value) and value.numel() > 1 and (bool((value >= 0).all()) or bool((value <= 0).all()))
         )
-        inputs.append(_with_both_signs(value, derive_seed(str(seed), position)) if is_one_sided else value)
+        inputs.append(with_both_signs(value, derive_seed(str(seed), position)) if is_one_sided else value)
     if all(one is other for one, other in zip(inputs, calls.draw.inputs, strict=True)):
         raise LeftOut("the problem draws no input of only one sign")
     drawn = replace(calls.draw, inputs=inputs)
-    _require_finite(calls, drawn)
+    _require_telling(calls, drawn)
     return _told(_judged(calls, calls.context, drawn, "signs"))
-
-
-def _with_both_signs(value: torch.Tensor, seed: int) -> torch.Tensor:
-    generator = torch.Generator(value.device).manual_seed(seed)
-    return torch.where(torch.rand(value.shape, generator=generator, device=value.device) < 0.5, value, -value)
 
 
 def _batch(calls: _Calls) -> str:
@@ -304,48 +297,7 @@ def _not_finite(calls: _Calls) -> str:
     return ""
 
 
-def _zeros(calls: _Calls) -> str:
-    """Give zeros in half of each floating input, and in its first sample."""
-
-    def partly_zero(value: torch.Tensor, seed: int) -> torch.Tensor:
-        generator = torch.Generator(value.device).manual_seed(seed)
-        is_zero = torch.rand(value.shape, generator=generator, device=value.device) < 0.5
-        is_zero[:1] = True
-        return value.masked_fill(is_zero, 0.0)
-
-    return _changed(calls, ZEROS, partly_zero)
-
-
-def _large(calls: _Calls) -> str:
-    """Give floating inputs times ``LARGE``, and first and last elements that count in a sum over all."""
-
-    def enlarged(value: torch.Tensor, seed: int) -> torch.Tensor:
-        value = value.clone(memory_format=torch.contiguous_format) * LARGE
-        above = value.abs().max() * max(2.0, value.numel() / SPREAD) * (1.0 + random.Random(seed).random())
-        value.view(-1)[0], value.view(-1)[-1] = above, 2 * above
-        return value
-
-    return _changed(calls, "large", enlarged)
-
-
-def _ends(calls: _Calls) -> str:
-    """Put the largest or the smallest element of each row, column and so on last, or first."""
-
-    def arranged(value: torch.Tensor, _: int) -> torch.Tensor:
-        value = value.clone()
-        for dim in (dim for dim, extent in enumerate(value.shape) if extent > 1):
-            lines = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
-            turn = torch.arange(math.prod(lines), device=value.device).reshape(lines) % 4
-            place = torch.where(turn < 2, value.argmax(dim, True), value.argmin(dim, True))
-            end = torch.where(turn % 2 == 0, value.shape[dim] - 1, 0)
-            extreme, other = value.gather(dim, place), value.gather(dim, end)
-            value.scatter_(dim, place, other).scatter_(dim, end, extreme)
-        return value
-
-    return _changed(calls, "ends", arranged)
-
-
-def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], torch.Tensor]) -> str:
+def _changed(name: str, change: Callable[[torch.Tensor, int], torch.Tensor], calls: _Calls) -> str:
     """Judge the candidate on floating inputs that a function changes, which takes a seed, too."""
     inputs, seed = [], derive_seed(calls.context.secret, name)
     for position, value in enumerate(calls.draw.inputs):
@@ -355,14 +307,16 @@ def _changed(calls: _Calls, name: str, change: Callable[[torch.Tensor, int], tor
     drawn = replace(calls.draw, inputs=inputs)
     if not drawn.differentiable_inputs():
         raise LeftOut("no input is a floating-point tensor")
-    _require_finite(calls, drawn)
+    _require_telling(calls, drawn)
     return _told(_judged(calls, calls.context, drawn, name))
 
 
-def _require_finite(calls: _Calls, drawn: Draw) -> None:
+def _require_telling(calls: _Calls, drawn: Draw) -> None:
     outputs = calls.context.reference.run(drawn, 0, None, None, differentiate=False, watch=TriedOnCpu()).outputs
     if not all(bool(output.isfinite().all()) for output in outputs):
         raise LeftOut("the reference's output would not be finite")
+    if any(is_differentiable(output) and output.numel() and not bool(output.any()) for output in outputs):
+        raise LeftOut("the reference's output would be zero everywhere")
 
 
 def _evaluation(calls: _Calls) -> str:
@@ -375,7 +329,7 @@ def _evaluation(calls: _Calls) -> str:
     except Exception as error:  # of a method of the problem's own
         raise LeftOut(f"Model.eval() raised {type(error).__name__}: {error}") from None
     drawn = replace(calls.draw, model=model)
-    _require_finite(calls, drawn)
+    _require_telling(calls, drawn)
     return _told(_judged(calls, calls.context, drawn, MODE, (EVALUATION, DEEP_COPY), without_gradients=False))
 
 
@@ -450,7 +404,7 @@ def _placed(exchange: Exchange, inputs: Sequence[Value], outputs: Sequence[Regio
     return other
 
 
-LAYOUT, ZEROS, MODE = "layout", "zeros", "evaluation mode"
+LAYOUT, MODE = "layout", "evaluation mode"
 _SIZES = "take every size from the input, in every call"
 _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
     "signs": (
@@ -471,17 +425,22 @@ _CHECKS: dict[str, tuple[Callable[[_Calls], str], str, str]] = {
         "propagate NaN: fmaxf, fminf and comparisons drop it, torch's operators do not",
     ),
     "large": (
-        _large,
+        partial(_changed, "large", enlarged),
         f"inputs {LARGE:g} times as large, the first and the last element above all",
         "subtract the maximum before an exponential, keep the bounds of clamps, and let sums reach the last element",
     ),
+    "small": (
+        partial(_changed, "small", reduced),
+        "inputs 1/1024 times as large",
+        "keep each eps where the reference has it, and use log1pf and expm1f where results are near zero",
+    ),
     "ends": (
-        _ends,
+        partial(_changed, "ends", with_extremes_at_ends),
         "the largest or the smallest element of a row or column last or first in it",
         "let loops and vector loads reach the first and the last element of each dimension",
     ),
-    ZEROS: (
-        _zeros,
+    "zeros": (
+        partial(_changed, "zeros", partly_zero),
         "zeros in half of each input, and in all of its first sample",
         "divide by nothing that is zero where an input is, such as the input itself or its norm without eps",
     ),

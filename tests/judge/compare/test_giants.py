@@ -52,6 +52,17 @@ def test_zeros_beside_a_mask_fail_and_the_answer_passes(result: str, tmp_path: P
     assert judged(problem, wrong, tmp_path, home).status is Status.WRONG_OUTPUT
 
 
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_report_points_at_wrong_elements_and_not_at_a_mask_s_rounding(
+    result: str, tmp_path: Path, home: Path
+) -> None:
+    problem = PROBLEM.format(result=result)
+    wrong = problem.replace("Model(", "ModelNew(").replace("y = self.linear(x)", "y = 1.01 * self.linear(x)")
+    (report,) = judged(problem, wrong, tmp_path, home).outputs
+    assert abs(report.expected or 1e9) < 100
+    assert "received is 1.01 times expected" in report.pattern
+
+
 @pytest.mark.parametrize("others", [(-1e9,), (-1e9, -3e4), (3e4, -2.9e4)])
 def test_giants_of_each_size_are_told_apart(others: tuple[float, ...]) -> None:
     largest = torch.finfo(torch.float32).min

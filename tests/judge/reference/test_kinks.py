@@ -311,7 +311,7 @@ class Wide(Bounds):
     """Bounds of one width everywhere."""
 
     def of(self, place: int, name: str, edges: Any) -> list[Reach]:
-        return [Reach(0.1, 0.1, math.inf)] * len(edges)
+        return [Reach(0.1, 0.1, math.inf, 0.1)] * len(edges)
 
 
 def slopes(operate: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> tuple[int, list[torch.Tensor]]:

@@ -36,6 +36,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         {body}
 """
+MEAN_SQUARE = "x.pow(2).mean(-1, keepdim=True)"
 RIGHT = "return torch.relu(x - 0.5)"
 Judged = Callable[..., EvaluationRecord]
 
@@ -60,6 +61,7 @@ def test_an_honest_candidate_has_no_finding(record: Judged) -> None:
     checks = ("signs", "batch", "larger batch", "layout", "not finite", "large", "ends", "zeros")
     mode = one.robustness.pop("evaluation mode")
     assert mode.startswith("left out: the reference returns the same")
+    assert one.robustness.pop("small") == "left out: the reference's output would be zero everywhere"
     assert one.robustness == dict.fromkeys(checks, "passed")
     assert "robustness" in one.stages_s
 
@@ -101,6 +103,25 @@ def test_a_check_that_ends_the_process_leaves_the_verdict(record: Judged) -> Non
     assert "CRASHED" in found(one)[0].message
 
 
+@pytest.mark.parametrize(
+    ("body", "end"),
+    [
+        pytest.param("x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)", "passed", id="right"),
+        pytest.param("x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-6)", "failed: ", id="beside_the_root"),
+    ],
+)
+def test_an_eps_that_is_too_small_to_count_in_a_draw_counts_in_a_check(
+    tmp_path: Path, home: Path, body: str, end: str
+) -> None:
+    problem = PROBLEM.format(draw="randn").replace("torch.relu(x - 0.5)", f"x / torch.sqrt({MEAN_SQUARE} + 1e-6)")
+    one = judged(problem, SOLUTION.format(body=f"return {body}"), tmp_path, home)
+    assert one.status is Status.PASSED
+    assert one.robustness.pop("small").startswith(end)
+    assert [finding.message[:35] for finding in found(one)] == ["called with inputs 1/1024 times as "] * (
+        end != "passed"
+    )
+
+
 def test_inputs_of_both_signs_are_left_as_they_are(record: Judged) -> None:
     assert record(RIGHT, "randn").robustness["signs"].startswith("left out: ")
 
@@ -110,15 +131,14 @@ def test_checks_end_when_they_have_taken_long(record: Judged, monkeypatch: pytes
     monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", few)
     monkeypatch.setattr(f"harness.judge.trials.robustness.{'ENOUGH_S' if few else 'ENOUGH_OF_LARGE_S'}", 0)
     ends = list(record(RIGHT).robustness.values())
-    assert ends.count("passed") == 1
-    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 8
+    assert ends.count("left out: those before it took longer than 0 s") == len(ends) - 1 == 9
 
 
 def test_a_large_case_has_every_check_that_is_quick(record: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.judge.trials.robustness.FEW_ELEMENTS", 0)
     monkeypatch.setattr("harness.judge.trials.robustness.ENOUGH_OF_LARGE_S", 60)
     ends = record(RIGHT).robustness
-    assert {end for name, end in ends.items() if name != "evaluation mode"} == {"passed"}
+    assert {end for name, end in ends.items() if name not in ("evaluation mode", "small")} == {"passed"}
 
 
 NORMED = """
