@@ -174,7 +174,9 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secre
         case 2:
             return Usage((), 1 / LOSS_SCALE, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:
-            return Usage(_frozen(parameters, inputs, secret), aside=ANOTHER_INSTANCE, ways=(NON_LEAF,))
+            # Trial 1 asks only for gradients of parameters where there are any, this one for the inputs' own.
+            frozen = _frozen(parameters, inputs, secret)
+            return Usage(frozen, LOSS_SCALE, ANOTHER_INSTANCE, ways=(NON_LEAF, GAPPED))
         case _:
             return Usage()
 

@@ -28,7 +28,7 @@ from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trial import THREAD_ORDERS, run_trial, settle
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
-from harness.wire.commands import EVALUATION, SAME_INSTANCE
+from harness.wire.commands import EVALUATION, NON_LEAF, SAME_INSTANCE
 
 #: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
 #: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
@@ -194,7 +194,8 @@ def _on_own_draws(plan: Plan, clock: Clock, last: int, elapsed_s: float) -> list
     without = Usage(aside=SAME_INSTANCE, aside_calls=aside_calls, calls=calls, without_gradients=True, is_recorded=True)
     copies = () if holds_functions(plan.first.model) else OF_COPY
     serving = Usage(without_gradients=True, ways=(EVALUATION, *copies))
-    ways = (TWICE,) if has_leaves else ()
+    # Trial 3 has inputs that are no leaves, too, but parameters that need no gradient.
+    ways = (NON_LEAF, TWICE) if has_leaves else ()
     training = Usage(calls=calls, ways=ways, alone=plan.alone(last), is_recorded=not has_leaves)
     # Without leaves the last trial itself runs without gradients.
     usages = [*([(last + 1, without)] if has_leaves else []), (last + 2, serving), (last, training)]
