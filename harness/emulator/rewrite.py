@@ -7,13 +7,15 @@ malformed part of a text unchanged, so that the compiler reports it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from harness.emulator.launch_bounds import rewrite_launch_bounds
 from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
 from harness.emulator.ptx.instructions import REDUCTIONS
-from harness.emulator.ptx.statement import Refused, parse_statement
+from harness.emulator.ptx.macros import DEFINE, Macro, Refused, choices, definitions
+from harness.emulator.ptx.statement import parse_statement
 from harness.emulator.ptx.translation import translate
 from harness.emulator.shared_memory import rewrite_shared
 from harness.emulator.syntax import Code, names_in
@@ -28,7 +30,6 @@ _VARIABLES = frozenset({"__device__", "__constant__"})
 _ENDS_A_DECLARATOR = frozenset({"(", "{", "}", "=", "[", ";", "operator"})
 #: A part of the names of macros that register for a dispatch key; libraries wrap torch's in their own.
 _LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
-_DEFINE = re.compile(r"#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)(?P<parameters>\([^)]*\))?")
 _SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})
 
 
@@ -45,8 +46,9 @@ def rewrite_cuda(source: str) -> str:
     code = Code(tokens)
     kernels = Kernels(code)
     device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
-    _rewrite_macros(tokens, kernels, device_macros)
-    _rewrite_code(code, kernels, device_macros)
+    macros = definitions(tokens)
+    _rewrite_macros(tokens, kernels, device_macros, macros)
+    _rewrite_code(code, kernels, device_macros, macros)
     rewrite_plain_kernels(code)
     rewrite_launch_bounds(code)
     return written(tokens)
@@ -64,16 +66,22 @@ def rewrite_host(source: str) -> str:
     tokens = tokenize(source)
     _rewrite_device(Code(tokens))
     for token in tokens:
-        if token.kind is Kind.DIRECTIVE and (macro := _DEFINE.match(token.text)):
+        if token.kind is Kind.DIRECTIVE and (macro := DEFINE.match(token.text)):
             body = tokenize(token.text[macro.end() :], directives=False)
             _rewrite_device(Code(body))
             token.written = token.text[: macro.end()] + written(body)
     return written(tokens)
 
 
-def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str], in_macro: bool = False) -> None:
+def _rewrite_code(
+    code: Code,
+    kernels: Kernels,
+    device_macros: frozenset[str],
+    macros: Mapping[str, list[Macro]],
+    in_macro: bool = False,
+) -> None:
     _rewrite_device(code)
-    _rewrite_asm(code)
+    _rewrite_asm(code, macros)
     _rewrite_new(code)
     _rewrite_reductions(code)
     _rewrite_variables(code)
@@ -83,16 +91,18 @@ def _rewrite_code(code: Code, kernels: Kernels, device_macros: frozenset[str], i
     rewrite_shared(code, device_macros)
 
 
-def _rewrite_macros(tokens: list[Token], kernels: Kernels, device_macros: frozenset[str]) -> None:
+def _rewrite_macros(
+    tokens: list[Token], kernels: Kernels, device_macros: frozenset[str], macros: Mapping[str, list[Macro]]
+) -> None:
     """Rewrites the body of each ``#define`` line by itself."""
     for token in tokens:
-        macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
+        macro = DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
         if macro is None:
             continue
         parameters = frozenset(re.findall(r"[A-Za-z_]\w*", macro["parameters"] or ""))
         body = tokenize(token.text[macro.end() :], directives=False)
         code = Code(body, parameters)
-        _rewrite_code(code, kernels, device_macros, in_macro=True)
+        _rewrite_code(code, kernels, device_macros, macros, in_macro=True)
         rewrite_launch_bounds(code)
         token.written = token.text[: macro.end()] + written(body)
 
@@ -101,7 +111,7 @@ def _macros(tokens: list[Token]) -> dict[str, list[Token]]:
     """Returns the object-like macros of a text with the tokens of their bodies."""
     found: dict[str, list[Token]] = {}
     for token in tokens:
-        macro = _DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
+        macro = DEFINE.match(token.text) if token.kind is Kind.DIRECTIVE else None
         if macro is not None and macro["parameters"] is None:
             found[macro["name"]] = tokenize(token.text[macro.end() :], directives=False)
     return found
@@ -129,8 +139,8 @@ def _with_shared_macros_expanded(source: str) -> str:
     return written(tokens)
 
 
-def _rewrite_asm(code: Code) -> None:
-    """Replaces inline PTX by C++ with the same meaning.
+def _rewrite_asm(code: Code, macros: Mapping[str, list[Macro]]) -> None:
+    """Replaces inline PTX by C++ with the same meaning, if it has one with each definition of its macros.
 
     What the emulator does not run becomes an assertion, which fails if the preprocessor lets it through. Without any
     PTX the statement only keeps the compiler from moving accesses, and does so here too.
@@ -148,11 +158,24 @@ def _rewrite_asm(code: Code) -> None:
             code.replace(position, closing + 1, '__asm__ __volatile__("" ::: "memory")')
             continue
         try:
-            code.replace(position, closing + 1, translate(parse_statement(code, opening + 1, closing)))
+            code.replace(position, closing + 1, _meaning(code, opening + 1, closing, macros))
         except Refused as reason:
             what = re.sub(r'["\\\s]+', " ", f"{PTX_CONSTRUCT} ({reason})")
             failure = f'static_assert(false, "cuemu-unsupported: {what}: {PTX_REMEDY}")'
             code.replace(position, closing + 1, f"do {{ {failure}; }} while (0)")
+
+
+def _meaning(code: Code, start: int, stop: int, macros: Mapping[str, list[Macro]]) -> str:
+    """Returns the C++ for what stands between an ``asm`` statement's parentheses.
+
+    Raises:
+        Refused: The emulator does not run it, or it depends on which of a macro's definitions holds.
+    """
+    chosen = choices(code, start, stop, macros)
+    meanings = {translate(parse_statement(code, start, stop, choice)) for choice in chosen}
+    if len(meanings) > 1:
+        raise Refused("a template whose meaning depends on a macro with several definitions")
+    return meanings.pop()
 
 
 def _rewrite_new(code: Code) -> None:

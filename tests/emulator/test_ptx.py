@@ -66,6 +66,79 @@ def test_what_is_not_run_is_named(statement: str, words: str) -> None:
     assert words in text
 
 
+MACROS = """
+#if __CUDACC_VER_MAJOR__ > 11
+#define HINT(size) ".L2::" #size "B"
+#else
+#define HINT(size)
+#endif
+#define NAME "add"
+#define TYPED(name) name ".s32"
+#define ADD TYPED(NAME)
+#define AGAIN AGAIN
+#if 0
+#define OTHER "sub.s32"
+#else
+#define OTHER ADD
+#endif
+#define PASTED(x) a##x
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "plain"),
+    [
+        ('asm(NAME ".s32 %0, %0, 1;" : "+r"(x))', 'asm("add.s32 %0, %0, 1;" : "+r"(x))'),
+        ('asm(ADD " %0, %0, 1;" : "+r"(x))', 'asm("add.s32 %0, %0, 1;" : "+r"(x))'),
+        ('asm(TYPED("mul.lo") " %0, %0, 3;" : "+r"(x))', 'asm("mul.lo.s32 %0, %0, 3;" : "+r"(x))'),
+        (
+            'asm("cp.async.cg.shared.global" HINT(128) " [%0], [%1], 16;" :: "r"(x), "l"(&x))',
+            'asm("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(x), "l"(&x))',
+        ),
+    ],
+)
+def test_a_template_may_hold_macros_that_stand_for_strings(statement: str, plain: str) -> None:
+    def rewritten(text: str) -> str:
+        return rewrite_cuda(f"{MACROS}__device__ void f(int x) {{\n{text};\n}}\n#define IN_A_MACRO(x) {text}\n")
+
+    found, expected = rewritten(statement), rewritten(plain)
+    assert "cuemu-unsupported" not in found
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("hint", "operands", "plain"),
+    [
+        (".L2::cache_hint", "[%0], [%1], 16, %2", "[%0], [%1], 16"),
+        (".L2::cache_hint.L2::128B", "[%0], [%1], 16, %3, %2", "[%0], [%1], 16, %3"),
+        (".L2::128B", "[%0], [%1], 16, %3", "[%0], [%1], 16, %3"),
+    ],
+)
+def test_a_policy_of_the_cache_is_no_size(hint: str, operands: str, plain: str) -> None:
+    def copied(instruction: str) -> str:
+        given = '"r"(to), "l"(from), "l"(policy), "r"(bytes)'
+        return rewrite_cuda(f'__device__ void f() {{ asm("cp.async.cg.shared.global{instruction};" :: {given}); }}')
+
+    assert "P::copy_async(" in copied(f"{hint} {operands}")
+    assert copied(f"{hint} {operands}") == copied(f" {plain}")
+    assert "%3, a register of 32 bits" in copied(".L2::cache_hint [%0], [%1], 16, %3")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ('asm(AGAIN " %0;" : "+r"(x))', "AGAIN in it, which is no plain string"),
+        ('asm(TYPED " %0;" : "+r"(x))', "TYPED in it, which is no plain string"),
+        ('asm(PASTED(dd) " %0;" : "+r"(x))', "in it, which is no plain string"),
+        ('asm(OTHER " %0, %0, 1;" : "+r"(x))', "depends on a macro with several definitions"),
+    ],
+)
+def test_a_macro_that_may_mean_something_else_is_named(statement: str, words: str) -> None:
+    text = rewrite_cuda(f"{MACROS}__device__ void f(int x) {{\n{statement};\n}}\n")
+    assert "cuemu-unsupported: inline PTX (" in text
+    assert words in text
+
+
 @pytest.mark.parametrize(
     ("older", "newer"),
     [

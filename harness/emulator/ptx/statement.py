@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from harness.emulator.lexer import Kind
+from harness.emulator.lexer import Kind, tokenize
+from harness.emulator.ptx.macros import Macro, Refused
 from harness.emulator.syntax import Code
-
-
-class Refused(Exception):
-    """The statement holds something that the emulator does not run; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +46,20 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\n", "\\": "\\", '"': '"', "'": "'"}
 _LETTERS = frozenset("rlhfdn")
 
 
-def parse_statement(code: Code, start: int, stop: int) -> Statement:
+def parse_statement(code: Code, start: int, stop: int, macros: Mapping[str, Macro] = MappingProxyType({})) -> Statement:
     """Parses what stands between the parentheses of an ``asm`` statement.
 
     Args:
         code: The text.
         start: The position behind ``(``.
         stop: The position of ``)``.
+        macros: The macros that the template may use.
 
     Raises:
-        Refused: The template is no plain string, or an operand has a constraint that PTX does not have.
+        Refused: The template holds more than strings and such macros, or an operand has a constraint that PTX does not
+            have.
     """
-    index, pieces = start, []
-    while index < stop and code.token(index).kind is Kind.STRING:
-        pieces.append(_unquoted(code.text(index)))
-        index += 1
-    if index < stop and code.text(index) not in (":", "::"):
-        raise Refused(f"a template with {code.text(index)} in it, which is no plain string")
+    template, index = _template(code, start, stop, macros)
     operands: list[Operand] = []
     section = 0
     while index < stop:
@@ -75,7 +71,30 @@ def parse_statement(code: Code, start: int, stop: int) -> Statement:
             index += code.text(index) == ","
         while section > 2 and index < stop:
             index += 1  # clobbers
-    return Statement("".join(pieces), tuple(operands))
+    return Statement(template, tuple(operands))
+
+
+def _template(code: Code, start: int, stop: int, macros: Mapping[str, Macro]) -> tuple[str, int]:
+    """The characters of the strings and macros from a position on, and the position behind them."""
+    index, pieces = start, []
+    while index < stop and code.text(index) not in (":", "::"):
+        name = code.text(index)
+        index += 1
+        if code.token(index - 1).kind is Kind.STRING:
+            pieces.append(_unquoted(name))
+            continue
+        macro = None if name in code.parameters else macros.get(name)
+        closing = code.close_of(index) if code.text(index) == "(" else None
+        if macro is None or (macro.parameters is not None and closing is None):
+            raise Refused(f"a template with {name} in it, which is no plain string")
+        arguments: list[str] = []
+        if macro.parameters is not None and closing is not None:
+            arguments = [code.one_line(*place) for place in code.arguments(index + 1, closing)]
+            index = closing + 1
+        body = Code(tokenize(macro.expanded(arguments), directives=False))
+        others = {other: macros[other] for other in macros if other != name}
+        pieces.append(_template(body, 0, len(body), others)[0])
+    return "".join(pieces), index
 
 
 def _operand(code: Code, index: int, *, is_output: bool) -> tuple[Operand, int]:

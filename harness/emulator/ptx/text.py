@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from harness.emulator.ptx.statement import Refused
+from harness.emulator.ptx.macros import Refused
 
 
 @dataclass(frozen=True)

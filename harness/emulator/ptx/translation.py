@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.emulator.ptx.instructions import ROWS, Row
-from harness.emulator.ptx.statement import Refused, Statement
+from harness.emulator.ptx.macros import Refused
+from harness.emulator.ptx.statement import Statement
 from harness.emulator.ptx.text import (
     INTEGER,
     Address,
@@ -168,6 +169,10 @@ class _Writer:
         results = int(self._has_result(row))
         types = [self._type(one, groups) for one in row.types if one != "-"]
         required = sum(not one.startswith("?") for one in types)
+        if ".L2::cache_hint" in opcode and types[-1] == "?u64" and len(arguments) > required:
+            # The policy comes last, behind operands that may be missing. It has no effect here.
+            self._value(arguments[-1], types[-1])
+            arguments, types = arguments[:-1], types[:-1]
         if not required <= len(arguments) <= len(types):
             raise self._refused(f"{len(arguments)} operands")
         operands = zip(arguments[results:], types[results:], strict=False)
