@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.compilation.errors import BuildError, Unsupported, failed_build
+from harness.emulator.compiler import INCLUDE_TORCH, torch_paths
 from harness.emulator.missing_functions import missing_function
 
 _SHOWN_ERRORS = 3
@@ -174,6 +175,20 @@ _MISSING_LIBRARY = re.compile(
 )
 # A part that the stand-in for a library's header lacks.
 _MISSING_MEMBER = re.compile(r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:cub|cuda)(?:::\w+)*)'")
+_MISSING_IN_TORCH = re.compile(
+    r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:at|c10)::cuda(?:::\w+)*)'"
+)
+_TORCH_FOR_CUDA = ("ATen/cuda", "c10/cuda")
+# An operator or a conversion that torch's builds switch off.
+_SWITCHED_OFF = re.compile(
+    r"(?:no match for 'operator|cannot convert|conversion from|invalid cast|invalid 'static_cast'|no matching function"
+    r" for call to '__(?:half|nv_bfloat16)\().*(?:__half|__nv_bfloat16)"
+)
+_SWITCH_ON = (
+    "torch builds 16-bit floats without operators (__half, __half2) and conversions (__half, __nv_bfloat16): call"
+    " __hmul, __half2float, __float2half and the like, or give -U__CUDA_NO_HALF_OPERATORS__ and its kind in"
+    " extra_cuda_cflags"
+)
 # CUDA headers without a stand-in in the emulator.
 _MISSING_HEADER = re.compile(
     r"(?P<header>(?:cub|thrust|cutlass|cute|cuda|cooperative_groups|nvtx3|nv)/\S+"
@@ -184,6 +199,7 @@ _MISSING_HEADER = re.compile(
 _TORCH_HEADER = re.compile(r"/torch/include/(?P<header>[\w./-]+)$")
 _LAUNCH = "expected primary-expression before '<' token"
 _HEADER_REMEDY = "write the part that you need in the kernel, or call torch's operator in Python"
+_CHANGED_MEANING = "changes meaning of"
 _LINKER = re.compile(r"(undefined reference to|multiple definition of|cannot find -l\S+|ld(?:\.\w+)?: )")
 
 
@@ -258,6 +274,9 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
         if member := _MISSING_MEMBER.search(error.message):
             place = author_place(error)
             return Unsupported(f"{member['space']}::{member['name']}", place.file, place.line, _LIBRARY_REMEDY)
+        if (member := _MISSING_IN_TORCH.search(error.message)) and _is_lacking(member["name"]):
+            place = author_place(error)
+            return Unsupported(f"{member['space']}::{member['name']}", place.file, place.line, _LIBRARY_REMEDY)
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
             return Unsupported(_LIBRARIES[missing["prefix"].lower()], place.file, place.line, _LIBRARY_REMEDY)
@@ -268,6 +287,27 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
             place = author_place(error)
             return Unsupported(f"<{launching['header']}> (it has launches)", place.file, place.line, _HEADER_REMEDY)
     return failed_build(_message(log, errors, author_place_of=[author_place(e) for e in errors], locator=locator), log)
+
+
+def needs_permission(log: str) -> bool:
+    """Tells whether all errors are about ``using Name = Name<T>`` in a class, which nvcc accepts.
+
+    Args:
+        log: The output of g++, which accepts it with ``-fpermissive``.
+    """
+    errors = diagnostics(log)
+    return bool(errors) and all(_CHANGED_MEANING in error.message for error in errors)
+
+
+def _is_lacking(name: str) -> bool:
+    """Tells whether torch's headers for CUDA have a name that the emulator's stand-ins lack."""
+    word = re.compile(rf"\b{re.escape(name)}\b")
+
+    def has(root: Path) -> bool:
+        headers = (header for folder in _TORCH_FOR_CUDA for header in (root / folder).rglob("*.*h"))
+        return any(word.search(header.read_text(encoding="utf-8", errors="replace")) for header in headers)
+
+    return has(torch_paths().root / "include") and not has(INCLUDE_TORCH / "cuda")
 
 
 def _marker(message: str) -> tuple[str, str]:
@@ -288,6 +328,8 @@ def _message(log: str, errors: list[Diagnostic], author_place_of: list[SourceLoc
         shown.append(text if source_line is None else f"{text}\n    {source_line.strip()}")
     if len(errors) > _SHOWN_ERRORS:
         shown.append(f"… and {len(errors) - _SHOWN_ERRORS} more error(s) in the build log.")
+    if any(_SWITCHED_OFF.search(error.message) for error in errors):
+        shown.append(_SWITCH_ON)
     if shown:
         return "\n".join(shown)
     telling = [line.strip() for line in log.splitlines() if _LINKER.search(line)][:_SHOWN_ERRORS]

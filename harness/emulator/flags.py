@@ -10,6 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+#: What torch defines for every CUDA source: 16-bit floats without operators and implicit conversions.
+TORCH_DEFINITIONS = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
 _WITH_VALUE = frozenset({"-D", "-U", "-I", "-include", "-isystem", "-iquote", "-idirafter"})
 _NVCC_WITH_VALUE = frozenset(
     {

@@ -23,6 +23,7 @@ from harness.compilation.ptxas import compiled_kernels, declared_constants
 from harness.compilation.torch_headers import LEAN, SELECTION, needs_real_headers, selection, uses_torch_headers
 from harness.emulator.compiler import INCLUDE_TORCH, find_compiler, python_include, torch_paths
 from harness.emulator.diagnostics import SourceLocator
+from harness.emulator.flags import TORCH_DEFINITIONS
 from harness.emulator.nvcc_errors import MACHINE, NvccError, in_words, nvcc_errors
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.sources import InlineSources, Unit, is_toolkit, nvcc_units
@@ -36,10 +37,7 @@ AT_ONCE = 4
 #: Limits for the reply, which must fit into a message.
 MAX_KERNELS, MAX_LOG_CHARACTERS = 1000, 500_000
 #: The same flags as in ``torch.utils.cpp_extension``.
-_TORCH_FLAGS = (
-    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__"),
-    *("-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "--compiler-options", "-fPIC"),
-)
+_TORCH_FLAGS = (*TORCH_DEFINITIONS, "--expt-relaxed-constexpr", "--compiler-options", "-fPIC")
 _ARCHITECTURE = frozenset({"-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code"})
 #: Flags that change nvcc's kind of output or its place: first those with a value, then those
 #: without.

@@ -1,6 +1,6 @@
-"""Tells whether torch's own headers could mend a build that failed with their stand-ins.
+"""Tells whether torch's own headers could mend a CUDA unit that failed with their stand-ins.
 
-Such a build is repeated with torch's headers, which takes g++ ten times as long. That is in vain if
+Such a unit is compiled again with torch's headers, which takes g++ ten times as long. That is in vain if
 torch's headers nowhere have the names in the errors, and define no macro that is on those lines and
 that the stand-ins lack.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.compilation.torch_headers import LEAN, SELECTION
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, TorchPaths, python_include
 from harness.emulator.diagnostics import diagnostics
+from harness.emulator.flags import TORCH_DEFINITIONS
 from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, implicit_headers
 
 #: The file, beside precompiled headers, with all names in torch's headers, and in its second line the macros that the
@@ -44,10 +45,12 @@ def preprocessors(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[l
         folder: The folder for the texts.
     """
     source, empty = folder / "words.h", folder / "words.select"
-    source.write_text(implicit_headers((*CPP_HEADERS, *CUDA_HEADERS)), encoding="utf-8")
+    source.write_text(
+        f"#include <cuemu_prelude.h>\n{implicit_headers((*CPP_HEADERS, *CUDA_HEADERS))}", encoding="utf-8"
+    )
     empty.mkdir()
     (empty / SELECTION).touch()
-    common = [*compiler.command, *compiler.common_flags(), "-O2", "-E", "-dD", "-P", "-x", "c++"]
+    common = [*compiler.command, *compiler.common_flags(), *TORCH_DEFINITIONS, "-O2", "-E", "-dD", "-P", "-x", "c++"]
     places = [f"-I{INCLUDE}", f"-I{INCLUDE_TORCH / 'cuda'}"]
     theirs = [*torch.include_flags, "-isystem", str(python_include()), "-DTORCH_API_INCLUDE_EXTENSION_H"]
     return [

@@ -66,6 +66,11 @@ _FAMILIES = (
         "launch the kernel by its name",
     ),
     _family(
+        r"cudaLaunch(Cooperative)?Kernel|cudaLaunchKernelExC?",
+        "a launch in a C++ source",
+        "launch the kernel by its name in the CUDA source",
+    ),
+    _family(
         r"cuda(GetParameterBuffer(V2)?|LaunchDevice(V2)?|CG\w+)|__cudaDeviceSynchronizeDeprecationAvoidance",
         "dynamic parallelism",
         "launch the kernel from the host",

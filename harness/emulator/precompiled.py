@@ -13,6 +13,7 @@ from harness.compilation.torch_headers import BINDING, LEAN, SELECTION, WITH_PYT
 from harness.emulator import header_words
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, Mode, TorchPaths, python_include
 from harness.emulator.declarations import DECLARED
+from harness.emulator.flags import TORCH_DEFINITIONS
 from harness.emulator.processes import run_together
 from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, Unit, implicit_headers
 from harness.system.processes import OPEN_FILES
@@ -95,6 +96,7 @@ def _compilers(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[list
                 "-isystem",
                 str(python_include()),
                 "-DTORCH_API_INCLUDE_EXTENSION_H",
+                *(() if name in (_HOST, _DECLARED) else TORCH_DEFINITIONS),
                 *("-x", "c++-header", str(header), "-o", f"{header}.gch"),
             ]
         )

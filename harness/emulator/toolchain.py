@@ -38,8 +38,8 @@ from harness.emulator.compiler import (
     torch_paths,
 )
 from harness.emulator.declarations import DECLARED, only_declares
-from harness.emulator.diagnostics import SourceLocator, build_error
-from harness.emulator.flags import cuda_flags, host_flags, linker_flags
+from harness.emulator.diagnostics import SourceLocator, build_error, needs_permission
+from harness.emulator.flags import TORCH_DEFINITIONS, cuda_flags, host_flags, linker_flags
 from harness.emulator.precompiled import (
     HEADERS,
     PRELUDE,
@@ -337,10 +337,6 @@ def build_library(
     return target
 
 
-def _only_declares(unit: Unit) -> bool:
-    return not unit.is_cuda and only_declares(unit.text)
-
-
 class _Build:
     """One build in a scratch folder."""
 
@@ -369,9 +365,13 @@ class _Build:
         Returns:
             The units' object files.
         """
-        failed, told = self._attempt(compiled, [])
+        further: list[str] = []
+        failed, told = self._attempt(compiled, further)
         if self._compat and any(removed_names(result.output) for result in told):
-            _, told = self._attempt(failed, compat_flags())
+            further = compat_flags()
+            failed, told = self._attempt(failed, further)
+        if told and all(needs_permission(result.output) for result in told):
+            _, told = self._attempt(failed, [*further, "-fpermissive"])
         if told:
             self._raise(told)
         return [self._scratch / f"{unit.file_name}.o" for unit in compiled]
@@ -413,7 +413,7 @@ class _Build:
             return True
         if isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported):
             return True
-        words = None if _only_declares(unit) else header_words.read(self._headers)
+        words = header_words.read(self._headers) if unit.is_cuda else None
         return words is not None and not header_words.could_mend(result.output, unit.text, words)
 
     def _own_files(self) -> list[str]:
@@ -438,7 +438,7 @@ class _Build:
         # Of macros g++ itself knows whether a precompiled header names them; a header may change anything.
         headers = None if any(flag.startswith("-include") for flag in self._flags(unit)) else self._headers
         begun: list[str] = []
-        if not real and _only_declares(unit):
+        if not real and not unit.is_cuda and only_declares(unit.text):
             arguments += declared(headers)
         elif not real and uses_torch_headers(unit.text):
             folder = self._scratch / f"{unit.file_name}.select"
@@ -454,6 +454,7 @@ class _Build:
         arguments += [f"-I{path}" for path in self._sources.extra_include_paths if not is_toolkit(path)]
         arguments += [f"-DTORCH_EXTENSION_NAME={self._sources.name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
         if unit.is_cuda:
+            arguments += TORCH_DEFINITIONS
             arguments += ["-include", PRELUDE] if begun else prelude(self._mode, headers)
             # Under nvcc torch's headers include Thrust's complex numbers, and those include this.
             arguments += ["-include", "cfloat"] if uses_torch_headers(unit.text) else []
@@ -482,9 +483,8 @@ class _Build:
         built = self._scratch / "library.so"
         flags = host_flags([*self._sources.extra_cflags, *self._sources.extra_cuda_cflags])
         command = [*self._compiler.command, "-shared", "-pthread"]
-        command += (
-            ["-fopenmp"] if "-fopenmp" in flags or "-fopenmp" in cuda_flags(self._sources.extra_cuda_cflags) else []
-        )
+        if "-fopenmp" in (*flags, *cuda_flags(self._sources.extra_cuda_cflags)):
+            command.append("-fopenmp")
         # A second build of one name in the same process must not bind to the first one's symbols.
         if self._mode == "check":  # the runtime follows a kernel's heap, and what it copies and fills
             command += [f"-Wl,--wrap={name}" for name in _WRAPPED]

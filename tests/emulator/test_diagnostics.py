@@ -69,6 +69,7 @@ def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
         ("'cudaGraphCreate' was not declared in this scope", "cudaGraphCreate (CUDA graphs)"),
         ("'cudaGraphExec_t' does not name a type", "cudaGraphExec_t (CUDA graphs)"),
         ("'tex2D' was not declared in this scope", "tex2D (textures)"),
+        ("'cudaLaunchKernel' was not declared in this scope", "cudaLaunchKernel (a launch in a C++ source)"),
         ("use of undeclared identifier 'cudaMemPoolCreate'", "cudaMemPoolCreate (memory pools)"),
     ],
 )
@@ -85,3 +86,16 @@ def test_a_name_that_cuda_does_not_declare_is_the_authors_mistake(name: str) -> 
         f"s.py:4:9: error: '{name}' was not declared in this scope\n", SourceLocator("s.py", SOLUTION)
     )
     assert isinstance(failure, BuildFailed)
+
+
+@pytest.mark.parametrize(
+    "message", ["'{}' is not a member of 'at::cuda'", "no member named '{}' in namespace 'at::cuda'"]
+)
+@pytest.mark.parametrize(
+    ("name", "is_torchs"),
+    [("getPinnedMemoryAllocator", True), ("getCurrentCUDAStream", False), ("getCurrentCUDAStreams", False)],
+)
+def test_a_name_of_torchs_that_the_emulator_lacks_is_unsupported(message: str, name: str, is_torchs: bool) -> None:
+    refusal = build_error(f"s.py:4:9: error: {message.format(name)}\n", SourceLocator("s.py", SOLUTION))
+    assert isinstance(refusal, Unsupported if is_torchs else BuildFailed)
+    assert name in str(refusal)

@@ -235,6 +235,46 @@ def test_cuda_sources_have_the_limits_that_torchs_headers_bring_under_nvcc(tmp_p
     assert built(tmp_path, cuda_sources=(cuda,)).is_file()
 
 
+def test_flags_switch_operators_of_16_bit_floats_on(tmp_path: Path) -> None:
+    cuda = """
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+__global__ void k(__half* h, __nv_bfloat16* b) { h[0] = h[0] * h[1] + __half(2.5f); b[0] = b[0] * b[1]; }
+"""
+    flags = ("-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__")
+    assert built(tmp_path, cuda_sources=(cuda,), extra_cuda_cflags=flags).is_file()
+    with pytest.raises(BuildFailed, match="no matching function"):
+        built(tmp_path, cuda_sources=(cuda,), extra_cuda_cflags=flags[:1])
+
+
+def test_torchs_functions_that_choose_a_device_are_there(tmp_path: Path) -> None:
+    cuda = """
+#include <c10/cuda/CUDAFunctions.h>
+int f() {
+  c10::DeviceIndex device;
+  int count;
+  C10_CUDA_CHECK(c10::cuda::GetDeviceCount(&count));
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  C10_CUDA_CHECK(c10::cuda::SetDevice(device));
+  return c10::cuda::MaybeSetDevice(-1);
+}
+"""
+    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+
+
+ALIAS = """
+template <typename T> struct Sum { T value; };
+template <typename T> struct Row { using Sum = Sum<T>; Sum sum; };
+int f() { Row<int> row{{3}}; return row.sum.value; }
+"""
+
+
+def test_a_class_may_give_a_templates_instance_the_templates_name(tmp_path: Path) -> None:
+    assert built(tmp_path, cuda_sources=(ALIAS,)).is_file()
+    with pytest.raises(BuildFailed, match="invalid conversion"):
+        built(tmp_path, cuda_sources=(ALIAS + "int* p = f();\n",))
+
+
 def test_the_plain_builds_errors_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Compilers(monkeypatch, STRANGE, STRANGE.replace("words", "torch's own words"))
     with pytest.raises(BuildFailed) as caught:
@@ -313,6 +353,10 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
     [
         ('asm volatile("tcgen05.wait::ld.sync.aligned;");', "inline PTX (tcgen05.wait::ld.sync.aligned)"),
         ("cublasHandle_t handle;", "cuBLAS"),
+        (
+            "} void launch(const void* kernel, void** given) { cudaLaunchKernel(kernel, 1, 32, given, 0, nullptr);",
+            "a launch of a kernel that is a void pointer",
+        ),
         ("} template <int n> __global__ void __cluster_dims__(n, 1, 1) pair() {", "this form of __cluster_dims__"),
     ],
 )

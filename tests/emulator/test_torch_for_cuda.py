@@ -83,6 +83,36 @@ def test_a_kernel_waits_for_the_one_before_it(judged: Callable[..., dict[str, An
     assert row["status"] == "PASSED", row["message"]
 
 
+def test_a_source_sees_nvcc_and_torchs_numbers_are_cudas(judged: Callable[..., dict[str, Any]]) -> None:
+    head = """
+#include <thrust/complex.h>
+#if !defined(__NVCC__) || !defined(__CUDACC__) || __CUDACC_VER_MAJOR__ < 12
+#error "This source is for nvcc."
+#endif
+__device__ float product(float x, float y) {
+  return (thrust::complex<float>(0, x) * thrust::complex<float>(0, -y)).real();
+}
+"""
+    body = """
+  if (i < n) {
+    const c10::Half two = __float2half(2.f);
+    const __half2 pair = __half2half2(two);
+    const c10::BFloat16 one = __float2bfloat16(1.f);
+    y[i] = product(__half22float2(pair).x, x[i]) * __bfloat162float(static_cast<__nv_bfloat16>(one));
+  }
+  return;
+"""
+    row = judged("nvcc", head, body)
+    assert row["status"] == "PASSED", row["message"]
+
+
+def test_16_bit_floats_lack_what_torchs_builds_switch_off(judged: Callable[..., dict[str, Any]]) -> None:
+    row = judged("operators", "#include <cuda_fp16.h>", "y[i] = __half2float(__float2half(x[i]) * __float2half(2.f));")
+    assert row["status"] == "BUILD_ERROR", row["message"]
+    assert "no match for 'operator*'" in row["message"]
+    assert "-U__CUDA_NO_HALF_OPERATORS__" in row["message"]
+
+
 @pytest.mark.parametrize(
     ("name", "head", "launch", "construct"),
     [

@@ -29,10 +29,6 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __maxnreg__(...)
-// Torch's names for launch bounds, which its headers define for nvcc alone.
-#define C10_LAUNCH_BOUNDS_0
-#define C10_LAUNCH_BOUNDS_1(...)
-#define C10_LAUNCH_BOUNDS_2(...)
 // The rewriter replaces __cluster_dims__ where it can. An attribute, since these stand before the return type or behind it.
 #define __cluster_dims__(...) __attribute__((aligned([] {                                                           \
   static_assert(false, "cuemu-unsupported: this form of __cluster_dims__: give the sizes without template parameters, or a launch attribute"); \
@@ -60,6 +56,13 @@
 #define CUEMU_ON_HEAP
 #define CUEMU_APART
 #endif
+
+// What nvcc says of itself, to the author's text and to torch's headers. __CUDA_ARCH__ stays undefined.
+#define __NVCC__ 1
+#define __CUDACC__ 1
+#define __CUDACC_VER_MAJOR__ 12
+#define __CUDACC_VER_MINOR__ 8
+#define __CUDACC_VER_BUILD__ 93
 
 #define CUDART_VERSION 12080
 #define CUDA_VERSION 12080

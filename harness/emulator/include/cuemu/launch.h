@@ -174,6 +174,17 @@ cudaError_t launch_cooperative_kernel(const char* kernel, int line, void (*funct
   return cudaPeekAtLastError();
 }
 
+#define CUEMU_REFUSE_POINTER(name)                                                                                     \
+  template <typename Void, typename... Rest>                                                                           \
+  std::enable_if_t<std::is_void_v<Void>, cudaError_t> name(const char*, int, Void*, Rest&&...) {                       \
+    static_assert(!std::is_void_v<Void>,                                                                               \
+                  "cuemu-unsupported: a launch of a kernel that is a void pointer: name the kernel in the launch");    \
+    return cudaErrorInvalidValue;                                                                                      \
+  }
+CUEMU_REFUSE_POINTER(launch_kernel)
+CUEMU_REFUSE_POINTER(launch_cooperative_kernel)
+#undef CUEMU_REFUSE_POINTER
+
 inline Config config_of(const cudaLaunchConfig_t& given) {
   Config config{given.gridDim, given.blockDim, given.dynamicSmemBytes};
   for (unsigned i = 0; i < given.numAttrs; ++i) {
