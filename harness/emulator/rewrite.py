@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from harness.emulator.device_branches import decide_device_branches
 from harness.emulator.launch_bounds import rewrite_launch_bounds
 from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
@@ -43,6 +44,7 @@ def rewrite_cuda(source: str) -> str:
         C++ with the same number of lines, each construct on its own line.
     """
     tokens = tokenize(_with_shared_macros_expanded(source))
+    decide_device_branches(tokens)
     code = Code(tokens)
     kernels = Kernels(code)
     device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))

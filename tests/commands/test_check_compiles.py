@@ -324,12 +324,14 @@ def test_a_real_nvcc_agrees(harness: Harness, tmp_path: Path) -> None:
     changes = {
         "honest": {},
         "host_function": {"__device__ float block_sum": "float block_sum"},
-        "assembly": {total: f'{total}\n#ifdef __CUDA_ARCH__\n    asm("ad.f32 %0, %0, %0;" : "+f"(total));\n#endif'},
+        "assembly": {
+            total: f'{total}\n#ifdef __CUDA_ARCH__\n    asm("ad.f32 %0, %0, %0;" : "+f"(total));\n#else\n#endif'
+        },
         "large": {
             total: f"{total}\n#ifdef __CUDA_ARCH__\n    __shared__ float tile[20000]; tile[threadIdx.x] = total;\n"
-            "    __syncthreads(); total = tile[threadIdx.x ^ 1];\n#endif"
+            "    __syncthreads(); total = tile[threadIdx.x ^ 1];\n#else\n#endif"
         },
-        "header": {"#include <cassert>": "#ifdef __CUDA_ARCH__\n#include <no_such_library.h>\n#endif"},
+        "header": {"#include <cassert>": "#ifdef __CUDA_ARCH__\n#include <no_such_library.h>\n#else\n#endif"},
         "with_torch": {"import torch\n": f"{WITH_TORCH}\nimport torch\n"},
     }
     paths = [solution(tmp_path, "", name, **change) for name, change in changes.items()]

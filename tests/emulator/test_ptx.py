@@ -145,9 +145,21 @@ def test_a_macro_that_may_mean_something_else_is_named(statement: str, words: st
         ("ld.global.acquire.gpu.b32 %0, [%1];", "ld.acquire.gpu.global.b32 %0, [%1];"),
         ("ld.shared::cta.volatile.u32 %0, [%1];", "ld.volatile.shared::cta.u32 %0, [%1];"),
         ("atom.global.acq_rel.gpu.add.u32 %0, [%1], 1;", "atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"),
+        (
+            "ldmatrix.sync.aligned.x1.m8n8.shared.b16 {%0}, [%1];",
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];",
+        ),
+        (
+            "ldmatrix.sync.aligned.x2.trans.m8n8.shared.b16 {%0, _}, [%1];",
+            "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, _}, [%1];",
+        ),
+        (
+            "stmatrix.sync.aligned.x1.m8n8.shared.b16 [%1], {%0};",
+            "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%1], {%0};",
+        ),
     ],
 )
-def test_the_state_space_may_stand_in_front_of_the_order(older: str, newer: str) -> None:
+def test_modifiers_may_stand_in_another_order(older: str, newer: str) -> None:
     def written(statement: str) -> str:
         return rewrite_cuda(f'__device__ void f(int x, int* y) {{\nasm("{statement}" : "=r"(x) : "l"(y));\n}}\n')
 

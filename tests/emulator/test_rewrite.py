@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import pytest
 
+from harness.emulator.compiler import find_compiler
 from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 
 KERNEL = "__global__ void k(float* x, int n) { }\n"
@@ -432,3 +434,25 @@ def test_atomic_operations_without_a_use_of_their_results_are_marked(body: str, 
 def test_a_function_of_the_same_name_is_the_author_s() -> None:
     source = "__device__ int atomicAdd(Work* w, int i);\n__global__ void k(Work* w) { atomicAdd(w, 1); }"
     assert "discards" not in rewrite_cuda(source)
+
+
+@pytest.mark.parametrize(
+    ("branches", "taken"),
+    [
+        ("#if __CUDA_ARCH__ >= 800\nNEW\n#endif", "NEW"),
+        ("#ifdef __CUDA_ARCH__\nNEW\n#endif", "NEW"),
+        ("#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)\nNEW\n#endif", "NEW"),
+        ("#if defined __CUDA_ARCH__ && \\\n  __CUDA_ARCH__ < 700\nOLD\n#endif", ""),
+        ("#if __CUDA_ARCH__ >= 1000\nNEWEST\n#elif __CUDA_ARCH__ >= 700\nNEW\n#endif", "NEW"),
+        ("#ifdef __CUDA_ARCH__\n#if __CUDA_ARCH__ < 600\nOLD\n#endif\nNEW\n#endif", "NEW"),
+        ("#ifdef __CUDA_ARCH__\nNEW\n#else\nPLAIN\n#endif", "PLAIN"),
+        ("#ifndef __CUDA_ARCH__\nHOST\n#endif", "HOST"),
+        ("#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900\nBOTH\n#endif", "BOTH"),
+        ("#if defined(OTHER_CUDA_ARCH__)\nNEW\n#endif", ""),
+    ],
+)
+def test_a_branch_without_an_else_is_that_of_compute_capability_9(branches: str, taken: str) -> None:
+    text = rewrite_cuda(f"{branches}\n")
+    assert len(text.splitlines()) == len(branches.splitlines())
+    command = [*find_compiler().command, "-E", "-P", "-x", "c++", "-"]
+    assert subprocess.run(command, input=text, text=True, capture_output=True, check=True).stdout.strip() == taken

@@ -44,6 +44,8 @@ _SPACE_FIRST = re.compile(
     r"^(ld|st|atom|red)(\.(?:global|shared(?:::\w+)?))"
     r"(\.(?:volatile|relaxed|acquire|release|acq_rel)(?:\.(?:cta|cluster|gpu|sys))?)(?!.*\.(?:global|shared))"
 )
+#: A matrix whose shape stands behind its count, which ptxas accepts, too.
+_SHAPE_LAST = re.compile(r"^((?:ld|st)matrix\.sync\.aligned)(\.x[124](?:\.trans)?)(\.m8n8)")
 #: The suffixes of CUDA's functions for PTX's roundings.
 _DIRECTION = {"": "rn", "rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
 
@@ -190,6 +192,7 @@ class _Writer:
 
     def _row(self) -> tuple[Row, Groups]:
         opcode = _SPACE_FIRST.sub(r"\1\3\2", self._instruction.opcode)
+        opcode = _SHAPE_LAST.sub(r"\1\3\2", opcode)
         for row in ROWS:
             if match := row.pattern.fullmatch(opcode):
                 groups = {name: text or "" for name, text in match.groupdict().items()}
