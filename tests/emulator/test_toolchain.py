@@ -262,6 +262,23 @@ int f() {
     assert built(tmp_path, cuda_sources=(cuda,)).is_file()
 
 
+def test_handles_of_cublas_may_be_declared_and_functions_are_refused(tmp_path: Path) -> None:
+    cuda = "#include <cublasLt.h>\ncublasLtHandle_t handle; cublasComputeType_t kind = CUBLAS_COMPUTE_32F;\n"
+    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    with pytest.raises(Unsupported, match="cuBLAS"):
+        built(tmp_path, cuda_sources=(cuda + "int made = cublasLtCreate(&handle);\n",))
+
+
+def test_a_header_of_torchs_with_launches_may_be_included_for_the_rest(tmp_path: Path) -> None:
+    cuda = """
+#include <ATen/cuda/CUDAApplyUtils.cuh>
+dim3 f(int n) { return dim3(at::ceil_div(n, 4), at::cuda::getApplyBlock().x); }
+"""
+    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    with pytest.raises(Unsupported, match="at::cuda::CUDA_tensor_apply2"):
+        built(tmp_path, cuda_sources=(cuda + "auto g() { return at::cuda::CUDA_tensor_apply2<float, float>; }\n",))
+
+
 ALIAS = """
 template <typename T> struct Sum { T value; };
 template <typename T> struct Row { using Sum = Sum<T>; Sum sum; };
