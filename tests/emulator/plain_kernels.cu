@@ -3,6 +3,10 @@
 #include <cassert>
 #include <cstdint>
 
+// As in torch's headers.
+#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__((threads))
+#define C10_LAUNCH_BOUNDS_2(threads, blocks) __launch_bounds__((threads), (blocks))
+
 #define TEST extern "C"
 #define POSITION_OF(size) (blockIdx.x * (size) + threadIdx.x)
 #define POSITION (blockIdx.x * blockDim.x + threadIdx.x)

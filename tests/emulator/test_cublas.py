@@ -85,7 +85,7 @@ result = built.one()
 """
     assert run_solution(text).get("result") == 1
     for use, library in (
-        ("cublasLtHandle_t handle;", "cuBLAS"),
+        ("auto f = cublasLtCreate;", "cuBLAS"),
         ("int x = CUDNN_DATA_FLOAT;", "cuDNN"),
         ("auto f = cublasSsymm;", "cuBLAS"),
     ):

@@ -55,6 +55,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return built.run(x)
 '''
+_KINDS = ("Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double", "Bool")
 LAUNCH = "twice<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(from, to, n);"
 
 
@@ -103,6 +104,26 @@ __device__ float product(float x, float y) {
   return;
 """
     row = judged("nvcc", head, body)
+    assert row["status"] == "PASSED", row["message"]
+
+
+def test_torchs_types_are_added_atomically(judged: Callable[..., dict[str, Any]]) -> None:
+    head = """
+#include <ATen/cuda/Atomic.cuh>
+template <typename T> __global__ void count(T* total) {
+  atomicAdd(total, static_cast<T>(1));
+  gpuAtomicAdd(total, static_cast<T>(1));
+}
+void check(torch::Tensor x) {
+  AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, x.scalar_type(), "count", [&] {
+    count<scalar_t><<<1, 32>>>(x.data_ptr<scalar_t>());
+  });
+  TORCH_CHECK(x.item<float>() == (x.scalar_type() == at::kBool ? 1 : 64), x.scalar_type(), " has ", x);
+}
+"""
+    kinds = ", ".join(f"at::k{kind}" for kind in _KINDS)
+    each = f"for (auto kind : {{{kinds}}}) check(torch::zeros({{1}}, x.options().dtype(kind))); "
+    row = judged("counted", head, launch=each + LAUNCH)
     assert row["status"] == "PASSED", row["message"]
 
 
