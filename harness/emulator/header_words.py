@@ -1,8 +1,8 @@
 """Tells whether torch's own headers could mend a CUDA unit that failed with their stand-ins.
 
-Such a unit is compiled again with torch's headers, which takes g++ ten times as long. That is in vain if
-torch's headers nowhere have the names in the errors, and define no macro that is on those lines and
-that the stand-ins lack.
+Such a unit is compiled again with torch's headers, which takes g++ ten times as long. That is in
+vain if torch's headers nowhere have the names in the errors, and define no macro that is on those
+lines and that the stand-ins lack.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def preprocessors(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[l
         folder: The folder for the texts.
     """
     source, empty = folder / "words.h", folder / "words.select"
-    source.write_text(
-        f"#include <cuemu_prelude.h>\n{implicit_headers((*CPP_HEADERS, *CUDA_HEADERS))}", encoding="utf-8"
-    )
+    source.write_text(implicit_headers(("cuemu_prelude.h", *CPP_HEADERS, *CUDA_HEADERS)), encoding="utf-8")
     empty.mkdir()
     (empty / SELECTION).touch()
     common = [*compiler.command, *compiler.common_flags(), *TORCH_DEFINITIONS, "-O2", "-E", "-dD", "-P", "-x", "c++"]
