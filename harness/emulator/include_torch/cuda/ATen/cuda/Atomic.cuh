@@ -1,6 +1,9 @@
 // torch's names of the atomic operations, and atomicAdd of the types that CUDA's lacks.
 #pragma once
 
+#ifndef CUEMU_APART  // nvcc reads torch's own header
+#include_next <ATen/cuda/Atomic.cuh>
+#else
 #include <ATen/core/Tensor.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -33,3 +36,4 @@ template <typename T>
 inline __device__ T gpuAtomicMax(T* address, T value) { return atomicMax(address, value); }
 template <typename T>
 inline __device__ T gpuAtomicMin(T* address, T value) { return atomicMin(address, value); }
+#endif
