@@ -24,6 +24,9 @@ FILE = "words.txt"
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _QUOTED = re.compile(r"'([^']*)'")
+#: What a message is about, where it names more: the member of a class or namespace; and g++'s guess, which it is not.
+_MEMBER = re.compile(r"no member named ('\w+')|^('\w+') is not a member of ")
+_GUESS = re.compile(r"; did you mean '[^']*'\?$")
 _LINE = re.compile(r'#line (\d+) "(.*)"$')
 #: The lines before an error that may be behind it.
 _LINES_BEFORE = 3
@@ -114,10 +117,21 @@ def could_mend(output: str, text: str, words: Words) -> bool:
         near = [lines.get((place.file, place.line - before), "") for before in range(_LINES_BEFORE + 1)]
         if not near[0] or _OPEN.search(error.message):
             return True
-        named = [name for quoted in _QUOTED.findall(error.message) for name in _WORD.findall(quoted)]
-        if not words.names.isdisjoint(named) or not words.macros.isdisjoint(_WORD.findall(" ".join(near))):
+        if not words.names.isdisjoint(_named(error.message)):
+            return True
+        if not words.macros.isdisjoint(_WORD.findall(" ".join(near))):
             return True
     return not errors
+
+
+def _named(message: str) -> list[str]:
+    """Returns the names that a compiler lacks by its message; none if it lacks a token of the grammar."""
+    if message.startswith("expected "):
+        return []
+    message = _GUESS.sub("", message)
+    member = _MEMBER.search(message)
+    about = member[1] or member[2] if member is not None else message
+    return [name for quoted in _QUOTED.findall(about) for name in _WORD.findall(quoted)]
 
 
 def _lines(text: str) -> dict[tuple[str, int], str]:

@@ -210,7 +210,10 @@ KERNEL = "__global__ void k(float* y) {{\n  {0};\n}}\n"
         ("y[0] = unheard_of", "'unheard_of' was not declared in this scope", False),
         ("y[0] = 1.0f", "expected ';' before '}' token", False),
         ('#include "unheard_of.h"', "unheard_of.h: No such file or directory", False),
-        ("Unheard z", "'Unheard' was not declared in this scope", False),
+        ("Unheard z", "'Unheard' was not declared in this scope; did you mean 'thread'?", False),
+        ("y[0] = x.unheard", "'class at::Tensor' has no member named 'unheard'", False),
+        ("y[0] = at::unheard(1)", "'unheard' is not a member of 'at'", False),
+        ("y[0] = float y", "expected primary-expression before 'float'", False),
         # A header of torch's could declare, define or overload what these need.
         ("std::thread z", "'thread' is not a member of 'std'", True),
         ("TORCH_MODULE(Net)", "expected constructor, destructor, or type conversion before '(' token", True),
