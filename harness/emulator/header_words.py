@@ -15,7 +15,7 @@ from harness.compilation.torch_headers import LEAN, SELECTION
 from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, TorchPaths, python_include
 from harness.emulator.diagnostics import diagnostics
 from harness.emulator.flags import TORCH_DEFINITIONS
-from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, implicit_headers
+from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, PRELUDE, implicit_headers
 
 #: The file, beside precompiled headers, with all names in torch's headers, and in its second line the macros that the
 #: stand-ins lack.
@@ -48,7 +48,7 @@ def preprocessors(compiler: Compiler, torch: TorchPaths, folder: Path) -> list[l
         folder: The folder for the texts.
     """
     source, empty = folder / "words.h", folder / "words.select"
-    source.write_text(implicit_headers(("cuemu_prelude.h", *CPP_HEADERS, *CUDA_HEADERS)), encoding="utf-8")
+    source.write_text(implicit_headers((PRELUDE, *CPP_HEADERS, *CUDA_HEADERS)), encoding="utf-8")
     empty.mkdir()
     (empty / SELECTION).touch()
     common = [*compiler.command, *compiler.common_flags(), *TORCH_DEFINITIONS, "-O2", "-E", "-dD", "-P", "-x", "c++"]

@@ -15,10 +15,9 @@ from harness.emulator.compiler import INCLUDE, INCLUDE_TORCH, Compiler, Mode, To
 from harness.emulator.declarations import DECLARED
 from harness.emulator.flags import TORCH_DEFINITIONS
 from harness.emulator.processes import run_together
-from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, Unit, implicit_headers
+from harness.emulator.sources import CPP_HEADERS, CUDA_HEADERS, PRELUDE, Unit, implicit_headers
 from harness.system.processes import OPEN_FILES
 
-PRELUDE = "cuemu_prelude.h"
 _HOST = "host"
 _DECLARED = "declared"
 #: The folder of precompiled headers beside the runtime's libraries.

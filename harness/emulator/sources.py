@@ -14,6 +14,8 @@ from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 #: The headers that ``load_inline`` includes by itself.
 CPP_HEADERS = ("torch/extension.h",)
 CUDA_HEADERS = ("torch/types.h", "cuda.h", "cuda_runtime.h")
+#: The header with the names that nvcc gives every CUDA source.
+PRELUDE = "cuemu_prelude.h"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ from harness.emulator.diagnostics import SourceLocator, build_error, needs_permi
 from harness.emulator.flags import TORCH_DEFINITIONS, cuda_flags, host_flags, linker_flags
 from harness.emulator.precompiled import (
     HEADERS,
-    PRELUDE,
     declared,
     descriptors,
     drop_older_headers,
@@ -53,7 +52,7 @@ from harness.emulator.precompiled import (
 )
 from harness.emulator.processes import FinishedProcess, run_together
 from harness.emulator.rewrite import ASM_WORDS
-from harness.emulator.sources import InlineSources, SourceFile, Unit, is_toolkit, units
+from harness.emulator.sources import PRELUDE, InlineSources, SourceFile, Unit, is_toolkit, units
 from harness.errors import ToolchainError
 from harness.system.scratch import BUILDING_PREFIX, scratch_folder
 
