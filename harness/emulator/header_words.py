@@ -35,6 +35,16 @@ _LINES_BEFORE = 3
 _OPEN = re.compile(
     r"no match|convert|too (?:few|many)|incomplete|operator|deduc|template argument|ambiguous|end of input"
 )
+#: Errors about the types that their messages quote, but for an operator and an expression.
+_OF_TYPES = re.compile(
+    r"^(?:no match for|no matching function for call to|invalid operands of types|invalid conversion from"
+    r"|cannot convert|invalid cast from type|conversion from|incompatible types in assignment of) "
+)
+_OF_NO_TYPE = re.compile(r"'operator[^']*'| in '.*'(?= \(operand types? )")
+#: Words of types that no header of torch's gives operators, conversions or functions: C++'s own, and CUDA's.
+_NATIVE = re.compile(
+    r"const|volatile|void|bool|(?:un)?signed|u?(?:char|short|int|long|longlong)[1-4]?|(?:float|double)[1-4]?|__\w+"
+)
 _MISSING_FILE = "No such file or directory"
 _OWN_CHECK = "static assertion failed"
 
@@ -115,13 +125,20 @@ def could_mend(output: str, text: str, words: Words) -> bool:
         if error.message.startswith(_OWN_CHECK) and Path(place.file).is_relative_to(INCLUDE):
             continue
         near = [lines.get((place.file, place.line - before), "") for before in range(_LINES_BEFORE + 1)]
-        if not near[0] or _OPEN.search(error.message):
+        if not near[0]:
             return True
-        if not words.names.isdisjoint(_named(error.message)):
+        is_open = _OPEN.search(error.message) or not words.names.isdisjoint(_named(error.message))
+        if is_open and not _is_of_native_types(error.message):
             return True
         if not words.macros.isdisjoint(_WORD.findall(" ".join(near))):
             return True
     return not errors
+
+
+def _is_of_native_types(message: str) -> bool:
+    """Tells whether an operator, conversion or function is missing whose types all are C++'s or CUDA's own."""
+    types = _QUOTED.findall(_OF_NO_TYPE.sub("", message)) if _OF_TYPES.match(message) else []
+    return types != [] and all(_NATIVE.fullmatch(word) for one in types for word in _WORD.findall(one))
 
 
 def _named(message: str) -> list[str]:

@@ -408,7 +408,9 @@ class _Build:
 
     def _is_final(self, result: FinishedProcess, unit: Unit) -> bool:
         """Tells whether other headers cannot help: a kill, a full disk, a construct or names that none of them has."""
-        if result.was_killed or _OUT_OF_SPACE in result.output or (self._compat and removed_names(result.output)):
+        if result.was_killed or _OUT_OF_SPACE in result.output or needs_permission(result.output):
+            return True
+        if self._compat and removed_names(result.output):
             return True
         if isinstance(build_error(result.output, self._locate, self._own_files()), Unsupported):
             return True

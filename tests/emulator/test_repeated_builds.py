@@ -66,11 +66,16 @@ KERNEL = "__global__ void k(float* y) {{\n  {0};\n}}\n"
         ("y[0] = x.unheard", "'class at::Tensor' has no member named 'unheard'", False),
         ("y[0] = at::unheard(1)", "'unheard' is not a member of 'at'", False),
         ("y[0] = float y", "expected primary-expression before 'float'", False),
+        ("y[0] = y * y", "invalid operands of types 'float*' and 'float*' to binary 'operator*'", False),
+        ("h * h", "no match for 'operator*' in 'h * h' (operand types are '__half' and '__half')", False),
+        ("__half(*y)", "no matching function for call to '__half::__half(float&)'", False),
+        ("y[0] = h", "cannot convert '__half' to 'float' in assignment", False),
         # A header of torch's could declare, define or overload what these need.
         ("std::thread z", "'thread' is not a member of 'std'", True),
         ("TORCH_MODULE(Net)", "expected constructor, destructor, or type conversion before '(' token", True),
         ("y[0] = pow(y, y)", "no matching function for call to 'pow(float*, float*)'", True),
-        ("y[0] = y * y", "invalid operands of types 'float*' and 'float*' to binary 'operator*'", True),
+        ("y[0] = x * y", "no match for 'operator*' (operand types are 'at::Tensor' and '__half')", True),
+        ("f(y)", "cannot convert 'float*' to 'const int*' for argument '1' to 'void f(const int*)'", True),
         ("y[0] = 1.0f", "expected '}' at end of input", True),
     ],
 )

@@ -19,7 +19,7 @@ from harness.compilation.errors import BuildFailed, Unsupported
 from harness.emulator import toolchain
 from harness.emulator.diagnostics import SourceLocator
 from harness.emulator.inline import InlineLoader
-from harness.emulator.toolchain import InlineSources, build_key, build_library, find_compiler
+from harness.emulator.toolchain import InlineSources, build_key, build_library, build_runtime, find_compiler
 from harness.errors import ToolchainError
 from tests.emulator.running import start_python
 
@@ -164,28 +164,35 @@ def test_a_solution_with_torchs_headers_builds_without_them(run_solution: RunSol
     assert answer["reports"] == []
 
 
-def built(folder: Path, cpp: str = "int f();", **given: Any) -> Path:
-    return build_library(InlineSources("m", (cpp,), **given), folder, SourceLocator("s.py", ""))
+@pytest.fixture
+def built(shared_emulator: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Builds an extension's library, with precompiled headers."""
+    headers = build_runtime(shared_emulator, with_headers=True).headers
+
+    def build(cpp: str = "int f();", **given: Any) -> Path:
+        return build_library(InlineSources("m", (cpp,), **given), tmp_path, SourceLocator("s.py", ""), headers=headers)
+
+    return build
 
 
-def test_cuda_sources_have_the_limits_that_torchs_headers_bring_under_nvcc(tmp_path: Path) -> None:
+def test_cuda_sources_have_the_limits_that_torchs_headers_bring_under_nvcc(built: Callable[..., Path]) -> None:
     cuda = "__global__ void k(float* p) { *p = FLT_MAX; }"
-    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    assert built(cuda_sources=(cuda,)).is_file()
 
 
-def test_flags_switch_operators_of_16_bit_floats_on(tmp_path: Path) -> None:
+def test_flags_switch_operators_of_16_bit_floats_on(built: Callable[..., Path]) -> None:
     cuda = """
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 __global__ void k(__half* h, __nv_bfloat16* b) { h[0] = h[0] * h[1] + __half(2.5f); b[0] = b[0] * b[1]; }
 """
     flags = ("-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__")
-    assert built(tmp_path, cuda_sources=(cuda,), extra_cuda_cflags=flags).is_file()
+    assert built(cuda_sources=(cuda,), extra_cuda_cflags=flags).is_file()
     with pytest.raises(BuildFailed, match="no matching function"):
-        built(tmp_path, cuda_sources=(cuda,), extra_cuda_cflags=flags[:1])
+        built(cuda_sources=(cuda,), extra_cuda_cflags=flags[:1])
 
 
-def test_torchs_functions_that_choose_a_device_are_there(tmp_path: Path) -> None:
+def test_torchs_functions_that_choose_a_device_are_there(built: Callable[..., Path]) -> None:
     cuda = """
 #include <c10/cuda/CUDAFunctions.h>
 int f() {
@@ -197,24 +204,24 @@ int f() {
   return c10::cuda::MaybeSetDevice(-1);
 }
 """
-    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    assert built(cuda_sources=(cuda,)).is_file()
 
 
-def test_handles_of_cublas_may_be_declared_and_functions_are_refused(tmp_path: Path) -> None:
+def test_handles_of_cublas_may_be_declared_and_functions_are_refused(built: Callable[..., Path]) -> None:
     cuda = "#include <cublasLt.h>\ncublasLtHandle_t handle; cublasComputeType_t kind = CUBLAS_COMPUTE_32F;\n"
-    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    assert built(cuda_sources=(cuda,)).is_file()
     with pytest.raises(Unsupported, match="cuBLAS"):
-        built(tmp_path, cuda_sources=(cuda + "int made = cublasLtCreate(&handle);\n",))
+        built(cuda_sources=(cuda + "int made = cublasLtCreate(&handle);\n",))
 
 
-def test_a_header_of_torchs_with_launches_may_be_included_for_the_rest(tmp_path: Path) -> None:
+def test_a_header_of_torchs_with_launches_may_be_included_for_the_rest(built: Callable[..., Path]) -> None:
     cuda = """
 #include <ATen/cuda/CUDAApplyUtils.cuh>
 dim3 f(int n) { return dim3(at::ceil_div(n, 4), at::cuda::getApplyBlock().x); }
 """
-    assert built(tmp_path, cuda_sources=(cuda,)).is_file()
+    assert built(cuda_sources=(cuda,)).is_file()
     with pytest.raises(Unsupported, match="at::cuda::CUDA_tensor_apply2"):
-        built(tmp_path, cuda_sources=(cuda + "auto g() { return at::cuda::CUDA_tensor_apply2<float, float>; }\n",))
+        built(cuda_sources=(cuda + "auto g() { return at::cuda::CUDA_tensor_apply2<float, float>; }\n",))
 
 
 ALIAS = """
@@ -224,10 +231,10 @@ int f() { Row<int> row{{3}}; return row.sum.value; }
 """
 
 
-def test_a_class_may_give_a_templates_instance_the_templates_name(tmp_path: Path) -> None:
-    assert built(tmp_path, cuda_sources=(ALIAS,)).is_file()
+def test_a_class_may_give_a_templates_instance_the_templates_name(built: Callable[..., Path]) -> None:
+    assert built(cuda_sources=(ALIAS,)).is_file()
     with pytest.raises(BuildFailed, match="invalid conversion"):
-        built(tmp_path, cuda_sources=(ALIAS + "int* p = f();\n",))
+        built(cuda_sources=(ALIAS + "int* p = f();\n",))
 
 
 def test_two_builds_of_one_name_live_in_one_process(run_solution: RunSolution) -> None:
