@@ -33,6 +33,7 @@ from harness.judge.process.leftovers import (
     processes_of,
     processor_seconds,
     sweep,
+    used_since,
 )
 from harness.judge.process.memory_watch import INTERVAL_S, MemoryWatch
 from harness.judge.process.readable_files import copy_readable, readable_places, speakable
@@ -53,7 +54,7 @@ DRAIN_READS = 64
 SEND_LIMIT_S = 10
 #: Seconds to wait until a stopped process stands still, and between two looks. On a busy machine a
 #: thread gets its signal late.
-STOP_LIMIT_S, STOP_PAUSE_S = 0.25, 0.00025
+STOP_LIMIT_S, STOP_PAUSE_S = 1.0, 0.00025
 #: Seconds to wait for a killed process. One that a driver holds may take for ever.
 END_LIMIT_S = 30
 #: How much longer than its limit a wait lasts, in seconds, if the judge itself was stopped; and how often a worker's
@@ -124,7 +125,7 @@ class WorkerHandle:
         self.built: dict[str, str] = {}
         self.refused: dict[str, tuple[str, str]] = {}
         self._refused_characters = 0
-        self._used_s = 0.0
+        self._used_s: dict[int, float] = {}
         self._stood_s, self._stands_since = 0.0, 0.0
         self._children: list[int] = []
         self._channel, theirs = socket.socketpair()
@@ -267,9 +268,9 @@ class WorkerHandle:
             time.sleep(STOP_PAUSE_S)  # A signal arrives when its thread is next scheduled.
         self._used_s = processor_seconds(self._process.pid)
 
-    def used_since_pause_s(self) -> float:
-        """Return processor seconds used since ``pause``; 0 where the kernel does not say."""
-        return processor_seconds(self._process.pid) - self._used_s
+    def used_since_pause(self) -> tuple[float, str]:
+        """Return processor seconds used since ``pause``, and the name of the thread that used most of them."""
+        return used_since(self._process.pid, self._used_s)
 
     def resume(self) -> None:
         """Let the worker continue; no-op if it already does, or has ended."""

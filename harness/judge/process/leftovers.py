@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 #: The most sweeps for leftover processes. A program that forks faster than that survives.
@@ -49,33 +49,52 @@ def children_of(process: int) -> list[int]:
     found: list[int] = []
     waiting = [process]
     while waiting:
-        born = [int(number) for line in _of_threads(waiting.pop(), "children") for number in line.split()]
+        born = [int(number) for line in _of_threads(waiting.pop(), "children").values() for number in line.split()]
         found += born
         waiting += born
     return found
 
 
-def processor_seconds(process: int) -> float:
-    """Return processor seconds of a process's living threads (Linux); 0 where unknown."""
-    return sum(int(line.split()[0]) for line in _of_threads(process, "schedstat") if line.strip()) / 1e9
+def processor_seconds(process: int) -> dict[int, float]:
+    """Return processor seconds of a process's living threads by their numbers (Linux); none where unknown."""
+    lines = _of_threads(process, "schedstat")
+    return {thread: int(line.split()[0]) / 1e9 for thread, line in lines.items() if line.strip()}
+
+
+def used_since(process: int, before: Mapping[int, float]) -> tuple[float, str]:
+    """Return processor seconds that a process's threads used, and the name of the one that used most (Linux).
+
+    Args:
+        process: Its number.
+        before: What ``processor_seconds`` said at the beginning.
+
+    Returns:
+        Both; 0 and no name where the kernel does not tell.
+    """
+    now = processor_seconds(process)
+    used = {thread: seconds - before.get(thread, 0.0) for thread, seconds in now.items()}
+    name = ""
+    with contextlib.suppress(OSError, ValueError):  # The thread has ended, or there is none.
+        name = _read(f"/proc/{process}/task/{max(used, key=used.__getitem__)}/comm").strip()
+    return sum(used.values()), name
 
 
 def is_stopped(process: int) -> bool:
     """Return whether all threads of a process are stopped or over (Linux); true where unknown."""
-    lines = _of_threads(process, "stat")
+    lines = _of_threads(process, "stat").values()
     return all(line.rpartition(")")[2].split()[0] in "TtZX" for line in lines if line)
 
 
-def _of_threads(process: int, name: str) -> list[str]:
+def _of_threads(process: int, name: str) -> dict[int, str]:
     """Read a kernel file of each thread of a process; speed matters, since it runs often."""
-    folder, found = f"/proc/{process}/task", []
+    folder, found = f"/proc/{process}/task", {}
     try:
         threads = os.listdir(folder)  # noqa: PTH208 - pathlib's takes three times as long
     except OSError:
-        return []
+        return {}
     for thread in threads:
         with contextlib.suppress(OSError):  # The thread has ended.
-            found.append(_read(f"{folder}/{thread}/{name}"))
+            found[int(thread)] = _read(f"{folder}/{thread}/{name}")
     return found
 
 

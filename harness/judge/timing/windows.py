@@ -262,9 +262,10 @@ class Loops:
         Raises:
             Uncertified: It used the processor.
         """
-        used_s = self._sides[0].worker.used_since_pause_s()
+        used_s, thread = self._sides[0].worker.used_since_pause()
         if used_s > MOST_AWAKE_S:
-            raise Uncertified(f"the candidate used {used_s * 1e3:.0f} ms of processor time while it was stopped")
+            used = f"{used_s * 1e3:.0f} ms of processor time while it was stopped (most by thread {thread!r})"
+            raise Uncertified(f"the candidate used {used}")
 
     def _timed(
         self, side: Side, looked_at: Sequence[int], places: Sequence[torch.Tensor | None]

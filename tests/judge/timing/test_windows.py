@@ -384,7 +384,7 @@ def test_who_is_awake_when_stopped_gets_no_certificate(
     monkeypatch.setattr(WorkerHandle, "pause", woken_at_once)
     record = _judged(TRIALS[0], tmp_path, home, baseline, BUSY)
     assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None)
-    assert record.message.count("while it was stopped") == 2
+    assert record.message.count("while it was stopped (most by thread 'p") == 2  # a process of Python's
 
 
 @pytest.mark.parametrize(("without_ms", "status"), [(300.0, "PASSED"), (1.0, "CHEATED")])
