@@ -134,7 +134,7 @@ def shared_emulator(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def home(shared_emulator: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(shared_emulator: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory, forked_judges: None) -> Path:
     """A HARNESS_HOME for each process of the test run, which shares only builds: what is judged stays apart."""
     home = tmp_path_factory.mktemp("harness-home")
     (home / "emulator").symlink_to(shared_emulator)
@@ -144,7 +144,7 @@ def home(shared_emulator: Path, shared: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def own_home(shared_emulator: Path, tmp_path: Path) -> Path:
+def own_home(shared_emulator: Path, tmp_path: Path, forked_judges: None) -> Path:
     """A HARNESS_HOME for one test, in which nothing has been judged; the emulator's runtime is there."""
     build_runtime(shared_emulator, with_headers=True)
     (tmp_path / "home").mkdir()
@@ -171,6 +171,12 @@ def fork_servers() -> Iterator[ForkServers]:
     """Where command lines are forked from, once for each process of the test run."""
     with contextlib.closing(ForkServers()) as servers:
         yield servers
+
+
+@pytest.fixture(scope="session")
+def forked_judges(fork_servers: ForkServers) -> None:
+    """Has evaluators of the test run's own process fork what they start."""
+    fork_servers.plant()
 
 
 @pytest.fixture(scope="session")

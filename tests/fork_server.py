@@ -23,7 +23,7 @@ import tempfile
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -55,6 +55,7 @@ class ForkServers:
         self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         self._all: list[_Server] = []
         self._free: list[_Server] = []
+        self._seeds: list[_Seed] = []
         self._lock = threading.Lock()
 
     def can_run(self, environment: Mapping[str, str]) -> bool:
@@ -67,10 +68,7 @@ class ForkServers:
     ) -> tuple[int, str, str]:
         """Exit code (negative for a signal), stdout and stderr of ``python -m harness ARGUMENTS`` or ``python -c``."""
         with self._lock:
-            server = self._free.pop() if self._free else None
-            if server is None:
-                server = _Server(self._environment)
-                self._all.append(server)
+            server = self._free.pop() if self._free else self._new_server()
         answer = server.run(
             {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment), "code": code}
         )
@@ -78,8 +76,24 @@ class ForkServers:
             self._free.append(server)
         return answer
 
+    def plant(self) -> None:
+        """Have this process fork its zygotes, lanes and services, too."""
+        with self._lock:
+            server = self._new_server()
+            self._free.append(server)
+        seed = server.seed()
+        self._seeds.append(seed)
+        _plant(seed, self.can_run)
+
+    def _new_server(self) -> _Server:
+        server = _Server(self._environment)
+        self._all.append(server)
+        return server
+
     def close(self) -> None:
         """End the servers."""
+        for seed in self._seeds:
+            seed.close()
         for server in self._all:
             server.close()
 
@@ -108,6 +122,14 @@ class _Server:
                 texts.append(stream.read().decode().replace("\r\n", "\n"))
         return code, texts[0], texts[1]
 
+    def seed(self) -> _Seed:
+        """A seed that lives until its link is closed."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        socket.send_fds(self._ours, [b"seed"], [theirs.fileno()])
+        theirs.close()
+        self._ours.recv(64)
+        return _Seed(ours)
+
     def close(self) -> None:
         self._ours.close()
         self._process.wait()
@@ -117,11 +139,13 @@ def _serve(ours: socket.socket) -> None:
     """Answer requests until the other end is closed."""
     while True:
         kind, descriptors, _, _ = socket.recv_fds(ours, 8, 3)
-        if len(descriptors) != 3:
+        if not descriptors:
             return
         child = os.fork()
         if child == 0:
             ours.close()
+            if kind == b"seed":
+                _be_seed(socket.socket(fileno=descriptors[0]))
             try:
                 code = _command(*descriptors) if kind == b"command" else _program(*descriptors)
             except SystemExit as error:
@@ -132,7 +156,7 @@ def _serve(ours: socket.socket) -> None:
             _leave(code)
         for descriptor in descriptors:
             os.close(descriptor)
-        _, status = os.waitpid(child, 0)
+        status = 0 if kind == b"seed" else os.waitpid(child, 0)[1]
         ours.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
@@ -164,6 +188,10 @@ class _Seed:
             self._link.send(kind.encode())
             socket.send_fds(self._link, [body], list(descriptors))
             return ForkedProcess(int(self._link.recv(64)))
+
+    def close(self) -> None:
+        """End the seed."""
+        self._link.close()
 
     def detach(self) -> int:
         """The link's descriptor, which this object no longer closes."""
@@ -262,21 +290,30 @@ def _service() -> None:
     child_main.leave(service.main())
 
 
-def _plant(seed: _Seed) -> None:
-    """Have this process fork its zygotes, lanes and services of the seed."""
+def _plant(seed: _Seed, can_run: Callable[[Mapping[str, str]], bool] = lambda _: True) -> None:
+    """Have this process fork its zygotes, lanes and services of the seed, where the environment lets it."""
     from harness import evaluator
     from harness.executors import lane_handle
     from harness.judge.process import zygote
 
-    def new_zygote(_: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
+    start_zygote, start_lane = zygote.Zygote._started, lane_handle.LaneProcess._started
+    start_service = evaluator._service_process
+
+    def new_zygote(new: zygote.Zygote, theirs: socket.socket, said: IO[bytes]) -> zygote.Process:
+        if not can_run(os.environ):
+            return start_zygote(new, theirs, said)
         return seed.started("zygote", (said.fileno(), theirs.fileno()), zygote.start_environment(), "/")
 
-    def new_lane(_: lane_handle.LaneProcess, theirs: socket.socket) -> zygote.Process:
+    def new_lane(new: lane_handle.LaneProcess, theirs: socket.socket) -> zygote.Process:
         here, environment = str(Path.cwd()), zygote.start_environment()
+        if not can_run(os.environ):
+            return start_lane(new, theirs)
         return seed.started("lane", (sys.stderr.fileno(), theirs.fileno()), environment, here)
 
     def new_service(theirs: int, watched: int) -> Any:
         environment = {**os.environ, "PYTHONPATH": evaluator.import_path()}
+        if not can_run(os.environ):
+            return start_service(theirs, watched)
         return seed.started("service", (2, theirs, watched), environment, str(Path.cwd()))
 
     zygote.Zygote._started = new_zygote  # type: ignore[method-assign]

@@ -49,11 +49,13 @@ def fenced(code: str) -> str:
 
 
 def descendants(besides: Collection[int] = ()) -> dict[int, float]:
-    """The processes below this one, with the seconds that each has used; none of some others and of what is below."""
+    """Living processes below this one, and the seconds that each has used; none of some others and of what is below."""
     parents, used = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] == "Z":
+                continue
             parents[int(folder.name)] = int(fields[1])
             used[int(folder.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     found: set[int] = {os.getpid()}
