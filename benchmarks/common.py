@@ -75,6 +75,14 @@ def positive(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A positive number up to 1 out of an argument."""
+    value = positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text} is more than 1, which is all")
+    return value
+
+
 def count(text: str) -> int:
     """A whole number, at least 1, out of an argument."""
     value = int(text)

@@ -18,11 +18,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import program
+from benchmarks.common import program, say
 from harness.device.devices import guess
 from harness.project.paths import harness_home
 from harness.records.record import EvaluationRecord
@@ -108,21 +109,24 @@ def work() -> int:
     if options.answer is not None:
         print(answer(options.answer))
         return 0
-    home = harness_home(options.home)
+    home, began = harness_home(options.home), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="scripted-generate-") as scratch:
         asked = [sys.executable, "-m", "benchmarks.scripted_generate", "--answer", scratch]
         command = [sys.executable, "-m", "harness", "generate", PROBLEM, "--command", shlex.join(asked), "--json"]
-        done = subprocess.run(
+        with subprocess.Popen(
             [*command, "--device", options.device, "--candidates", "4", "--run", f"{scratch}/run", "--home", str(home)],
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
             stdout=subprocess.PIPE,
             text=True,
-            check=False,
-        )
+        ) as generating:
+            assert generating.stdout is not None
+            rows = []
+            for line in generating.stdout:
+                rows.append(json.loads(line))
+                say(f"{time.monotonic() - began:.0f} s: {rows[-1]['status']}, reward {rows[-1]['reward']}")
         prompts = [path.read_text() for path in sorted(Path(scratch).glob("prompt_*.md"))]
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
     if not rows or len(prompts) < 2:
-        print(f"generate ended with {done.returncode} after {len(prompts)} prompts and {len(rows)} rows")
+        print(f"generate ended with {generating.returncode} after {len(prompts)} prompts and {len(rows)} rows")
         return 1
     with Store(home) as store:
         records = {name: store.get(name) for row in rows for name in row["records"]}

@@ -41,7 +41,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.answer_pool import Member, read_pool
-from benchmarks.common import count, positive, program
+from benchmarks.common import count, program, share
 from harness.errors import UsageError
 from harness.generation.attempts import Attempt, Kind, Outcome, best_of
 from harness.generation.strategies import Move, Strategy, strategies
@@ -253,8 +253,8 @@ def work() -> int:
     parser.add_argument("--pool", type=Path, required=True, help="what benchmarks.answer_pool wrote")
     parser.add_argument("--seeds", type=count, default=200)
     parser.add_argument("--candidates", type=count, default=20)
-    parser.add_argument("--right", type=positive, default=RIGHT, help="share of the first answers that are right")
-    parser.add_argument("--repaired", type=positive, default=REPAIRED, help="share of the repairs that mend a mistake")
+    parser.add_argument("--right", type=share, default=RIGHT, help="share of the first answers that are right")
+    parser.add_argument("--repaired", type=share, default=REPAIRED, help="share of the repairs that mend a mistake")
     parser.add_argument(
         "--spread", type=float, default=SPREAD, help="how much problems differ for a model; 0: not at all"
     )
