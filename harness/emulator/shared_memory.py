@@ -303,7 +303,12 @@ def _declarator_text(code: Code, declaration: _Declaration, declarator: _Declara
         statements.extend(helper)
     if declaration.is_extern:
         slot = f"::cuemu::dynamic_shared<{alias}>({alignment})"
-        statements.append(f"{alias}* {name} = {slot}" if declarator.unsized else f"{alias}& {name} = *{slot}")
+        if not declarator.unsized:
+            statements.append(f"{alias}& {name} = *{slot}")
+        elif _has_copying_lambda(code):
+            statements.append(f"{alias}* {name} = {slot}")
+        else:
+            statements.append(f"{alias} (&{name})[] = *reinterpret_cast<{alias} (*)[]>({slot})")
     else:
         slot = f"::cuemu::shared_slot<{alias}>(&{key}, {alignment}, {quoted}, __LINE__)"
         statements.append(f"static char {key}")
@@ -312,6 +317,11 @@ def _declarator_text(code: Code, declaration: _Declaration, declarator: _Declara
         message = f'"an initializer is not allowed for the __shared__ variable {name}"'
         statements.append(f"static_assert(sizeof({alias}) == 0, {message})")
     return statements
+
+
+def _has_copying_lambda(code: Code) -> bool:
+    """Tells whether a lambda copies what it names, which it cannot if that is an array of unknown length."""
+    return any(code.text(position) == "[" and code.text(position + 1) == "=" for position in range(len(code)))
 
 
 def _alignment_text(alignments: tuple[str, ...], suffix: str) -> tuple[str, list[str]]:

@@ -148,6 +148,11 @@ def in_kernel(declaration: str) -> str:
     return result.removeprefix("__global__ void k(float* x) { ").removesuffix(" }")
 
 
+def dynamic(name: str, alignment: int) -> str:
+    type_ = f"cuemu_type_{name}"
+    return f"{type_} (&{name})[] = *reinterpret_cast<{type_} (*)[]>(::cuemu::dynamic_shared<{type_}>({alignment}));"
+
+
 def slot(name: str, alignment: str = "0") -> str:
     shared = f'::cuemu::shared_slot<cuemu_type_{name}>(&cuemu_key_{name}, {alignment}, "{name}", __LINE__)'
     return f"static char cuemu_key_{name}; cuemu_type_{name}& {name} = {shared};"
@@ -179,20 +184,25 @@ def slot(name: str, alignment: str = "0") -> str:
         ),
         (
             "extern __shared__ float a[];",
-            "typedef float cuemu_type_a; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(0);",
+            "typedef float cuemu_type_a; " + dynamic("a", 0),
         ),
         (
             "extern __shared__ __align__(16) unsigned char a[];",
-            "typedef unsigned char cuemu_type_a; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(16);",
+            "typedef unsigned char cuemu_type_a; " + dynamic("a", 16),
         ),
         (
             "extern __align__(16) __shared__ float a[][32];",
-            "typedef float cuemu_type_a[32]; cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(16);",
+            "typedef float cuemu_type_a[32]; " + dynamic("a", 16),
         ),
     ],
 )
 def test_shared_declarations(declaration: str, expected: str) -> None:
     assert in_kernel(declaration) == expected
+
+
+def test_where_a_lambda_copies_shared_memory_of_unknown_length_is_a_pointer() -> None:
+    text = in_kernel("extern __shared__ float a[]; auto first = [=] { return a[0]; };")
+    assert "cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(0);" in text
 
 
 def test_a_shared_declaration_with_an_initializer_is_left_to_fail() -> None:
@@ -211,7 +221,7 @@ def test_file_scope_shared_memory_appears_in_each_later_device_function_that_use
         "void host() { int s = 3; s += 1; }\n"
     )
     lines = rewrite_cuda(source).split("\n")
-    local = "typedef float cuemu_type_s; cuemu_type_s* s = ::cuemu::dynamic_shared<cuemu_type_s>(0);"
+    local = "typedef float cuemu_type_s; " + dynamic("s", 0)
     assert "s" not in lines[1].replace(";", "")
     assert [local in line for line in lines] == [False, False, False, True, True, False, False, False, False]
 

@@ -109,7 +109,7 @@ template <typename scalar_t>
 __global__ void add_kernel(torch::PackedTensorAccessor32<scalar_t, 1, torch::RestrictPtrTraits> x,
                            scalar_t* __restrict__ y, float amount, int n) {
   extern __shared__ unsigned char raw[];
-  scalar_t* tile = reinterpret_cast<scalar_t*>(raw);
+  scalar_t* tile = &reinterpret_cast<scalar_t&>(raw);
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) tile[threadIdx.x] = x[i];
   __syncthreads();
