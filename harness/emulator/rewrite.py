@@ -44,10 +44,10 @@ def rewrite_cuda(source: str) -> str:
         C++ with the same number of lines, each construct on its own line.
     """
     tokens = tokenize(_with_shared_macros_expanded(source))
-    decide_device_branches(tokens)
+    device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
+    decide_device_branches(tokens, device_macros)
     code = Code(tokens)
     kernels = Kernels(code)
-    device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
     macros = definitions(tokens)
     _rewrite_macros(tokens, kernels, device_macros, macros)
     _rewrite_code(code, kernels, device_macros, macros)
