@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.judge.compare.trial_result import TrialResult, badness
@@ -56,4 +57,6 @@ def _found(report: TensorReport) -> Iterator[str]:
     eager = "" if report.eager is None else f", eager {report.eager:.6g}"
     values = f"received {report.received:.6g}, expected {report.expected:.6g}{eager}"
     yield f"worst{at}: {values} (may be off by {report.allowed:.2g})"
+    if report.eager is not None and math.isfinite(report.expected) and not math.isfinite(report.eager):
+        yield "eager's is not finite there, so right answers may fail, too: `validate` of the problem says more"
     yield report.counted + (f": {report.pattern}" if report.pattern else "")

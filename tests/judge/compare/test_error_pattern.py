@@ -301,3 +301,11 @@ def test_gradients_in_pieces_of_the_batch(tmp_path: Path, home: Path, monkeypatc
     assert report.eager == pytest.approx(report.expected)
     x = next(report for report in record.gradients if report.name == "x")
     assert (x.wrong, x.pattern) == (72, words)
+
+
+def test_where_eager_itself_overflows_a_failed_copy_is_told_so(tmp_path: Path, home: Path) -> None:
+    overflows = PROBLEM.replace("torch.tanh(x) * self.weight", "torch.exp(40 * x) * self.weight")
+    record = in_process.judged(overflows, overflows.replace("Model(nn", "ModelNew(nn"), tmp_path, home)
+    assert record.status is Status.WRONG_GRADIENT
+    assert "eager's is not finite there, so right answers may fail, too: `validate` of the problem" in record.message
+    assert "eager's is not finite" not in record_of(DOUBLED_GRADIENT, tmp_path, home).message
