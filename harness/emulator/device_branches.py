@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from harness.emulator.lexer import Kind, Token
+from harness.emulator.shared_memory import Scopes
+from harness.emulator.syntax import Code, names_in
 
 #: The value of ``__CUDA_ARCH__`` in such a branch.
 ARCHITECTURE = "900"
@@ -14,11 +16,9 @@ _WORD = re.compile(r"#[ \t]*(?P<word>ifdef|ifndef|if|elif|else|endif)\b")
 _NAMED = re.compile(r"\b__CUDA_ARCH__\b")
 _FOR_HOSTS = re.compile(r"#[ \t]*ifndef[ \t]+__CUDA_ARCH__\b|!\s*defined\s*\(?\s*__CUDA_ARCH__\b")
 _DEFINED = re.compile(r"#[ \t]*ifdef[ \t]+__CUDA_ARCH__\b|\bdefined\s*(?:\(\s*__CUDA_ARCH__\s*\)|__CUDA_ARCH__\b)")
-#: What may stand between a function's parameters and its body, beside a type that it returns.
-_AFTER_PARAMETERS = frozenset({"const", "noexcept", "override", "final", "mutable", "&", "&&"})
 
 
-def decide_device_branches(tokens: Sequence[Token], device_macros: Collection[str]) -> None:
+def decide_device_branches(code: Code, device_macros: Collection[str]) -> None:
     """Decides such branches as for compute capability 9.0.
 
     The emulator compiles host and device code at once, so ``__CUDA_ARCH__`` stays undefined. The
@@ -26,61 +26,40 @@ def decide_device_branches(tokens: Sequence[Token], device_macros: Collection[st
     function with an ``#else``, and where ``#ifdef`` with an ``#else`` has a version for each.
 
     Args:
-        tokens: All tokens of a CUDA source. The function changes what they write.
-        device_macros: Names of macros that mark device functions.
+        code: A CUDA source. The function changes what its directives write.
+        device_macros: Macros that expand to ``__global__`` or ``__device__``.
     """
-    opened: list[list[Token]] = []
-    functions = _Functions({"__global__", "__device__", *device_macros})
-    of_hosts: list[bool] = []
-    for token in tokens:
-        found = _WORD.match(token.text) if token.kind is Kind.DIRECTIVE else None
+    directives = [at for at, token in enumerate(code.tokens) if token.kind is Kind.DIRECTIVE]
+    if not any(_NAMED.search(code.tokens[at].text) for at in directives):
+        return
+    host_bodies = _host_bodies(code, {"__global__", "__device__", *device_macros})
+    opened: list[tuple[list[Token], bool]] = []
+    for at in directives:
+        token = code.tokens[at]
+        found = _WORD.match(token.text)
         if found is None:
-            functions.see(token)
-        elif found["word"].startswith("if"):
-            opened.append([token])
-            of_hosts.append(functions.is_in_host_function)
+            continue
+        if found["word"].startswith("if"):
+            opened.append(([token], any(at in body for body in host_bodies)))
         elif opened and found["word"] != "endif":
-            opened[-1].append(token)
+            opened[-1][0].append(token)
         elif opened:
-            _decide(opened.pop(), of_hosts.pop())
+            _decide(*opened.pop())
 
 
-class _Functions:
-    """Follows in which function a token is.
+def _host_bodies(code: Code, marks: Collection[str]) -> list[range]:
+    """Returns the tokens in the bodies of functions that are not for the device.
 
     Args:
-        marks: The names that mark device functions.
+        code: A CUDA source.
+        marks: The names that mark functions for the device.
     """
-
-    def __init__(self, marks: Collection[str]):
-        self._marks = frozenset(marks)
-        self._header: list[str] = []
-        self._inside: list[bool | None] = []
-
-    @property
-    def is_in_host_function(self) -> bool:
-        """Whether the tokens seen so far end in a function that is not for the device."""
-        return next((of_hosts for of_hosts in self._inside if of_hosts is not None), False)
-
-    def see(self, token: Token) -> None:
-        """Takes the next token."""
-        if not token.is_code:
-            return
-        if token.text == "{":
-            self._inside.append(self._marks.isdisjoint(self._header) if self._is_function() else None)
-        elif token.text == "}" and self._inside:
-            self._inside.pop()
-        elif token.text != ";":
-            self._header.append(token.text)
-            return
-        self._header = []
-
-    def _is_function(self) -> bool:
-        """Tells whether the tokens before a ``{`` are a function's, not those of a class or a namespace."""
-        if ")" not in self._header:
-            return False
-        end = self._header[len(self._header) - self._header[::-1].index(")") :]
-        return "->" in end or _AFTER_PARAMETERS.issuperset(end)
+    places = [*code.places, len(code.tokens)]
+    return [
+        range(places[opening], places[closing])
+        for header, opening, closing in Scopes(code).functions
+        if names_in(code.span(header, opening)).isdisjoint(marks)
+    ]
 
 
 def _decide(branches: list[Token], is_in_host_function: bool) -> None:

@@ -45,8 +45,8 @@ def rewrite_cuda(source: str) -> str:
     """
     tokens = tokenize(_with_shared_macros_expanded(source))
     device_macros = frozenset(_macros_naming(tokens, {"__global__", "__device__"}))
-    decide_device_branches(tokens, device_macros)
     code = Code(tokens)
+    decide_device_branches(code, device_macros)
     kernels = Kernels(code)
     macros = definitions(tokens)
     _rewrite_macros(tokens, kernels, device_macros, macros)

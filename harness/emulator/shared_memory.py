@@ -305,7 +305,7 @@ def _declarator_text(code: Code, declaration: _Declaration, declarator: _Declara
         slot = f"::cuemu::dynamic_shared<{alias}>({alignment})"
         if not declarator.unsized:
             statements.append(f"{alias}& {name} = *{slot}")
-        elif _has_copying_lambda(code):
+        elif _has_copying_lambda(code, declaration.stop):
             statements.append(f"{alias}* {name} = {slot}")
         else:
             statements.append(f"{alias} (&{name})[] = *reinterpret_cast<{alias} (*)[]>({slot})")
@@ -319,9 +319,22 @@ def _declarator_text(code: Code, declaration: _Declaration, declarator: _Declara
     return statements
 
 
-def _has_copying_lambda(code: Code) -> bool:
-    """Tells whether a lambda copies what it names, which it cannot if that is an array of unknown length."""
-    return any(code.text(position) == "[" and code.text(position + 1) == "=" for position in range(len(code)))
+def _has_copying_lambda(code: Code, start: int) -> bool:
+    """Tells whether a lambda copies what it names, which it cannot if that is an array of unknown length.
+
+    Args:
+        code: The text.
+        start: The position from which on to look, up to the end of the block.
+    """
+    depth = 0
+    for position in range(start, len(code)):
+        text = code.text(position)
+        if text == "[" and code.text(position + 1) == "=":
+            return True
+        depth += (text == "{") - (text == "}")
+        if depth < 0:
+            return False
+    return False
 
 
 def _alignment_text(alignments: tuple[str, ...], suffix: str) -> tuple[str, list[str]]:

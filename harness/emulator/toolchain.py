@@ -407,7 +407,7 @@ class _Build:
         )
 
     def _is_final(self, result: FinishedProcess, unit: Unit) -> bool:
-        """Tells whether other headers cannot help: a kill, a full disk, a construct or names that none of them has."""
+        """Tells whether other headers cannot help: a kill, a full disk, what none of them has or a flag permits."""
         if result.was_killed or _OUT_OF_SPACE in result.output or needs_permission(result.output):
             return True
         if self._compat and removed_names(result.output):

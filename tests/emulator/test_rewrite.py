@@ -203,6 +203,8 @@ def test_shared_declarations(declaration: str, expected: str) -> None:
 def test_where_a_lambda_copies_shared_memory_of_unknown_length_is_a_pointer() -> None:
     text = in_kernel("extern __shared__ float a[]; auto first = [=] { return a[0]; };")
     assert "cuemu_type_a* a = ::cuemu::dynamic_shared<cuemu_type_a>(0);" in text
+    elsewhere = "extern __shared__ float a[]; } void other(int n) { auto copied = [=] { return n; };"
+    assert dynamic("a", 0) in in_kernel(elsewhere)
 
 
 def test_a_shared_declaration_with_an_initializer_is_left_to_fail() -> None:
