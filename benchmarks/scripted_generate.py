@@ -122,8 +122,9 @@ def work() -> int:
             assert generating.stdout is not None
             rows = []
             for line in generating.stdout:
-                rows.append(json.loads(line))
-                say(f"{time.monotonic() - began:.0f} s: {rows[-1]['status']}, reward {rows[-1]['reward']}")
+                row = json.loads(line)
+                rows.append(row)
+                say(f"{time.monotonic() - began:.0f} s: {row['status']}, reward {row['reward']}, gate {row['gate']}")
         prompts = [path.read_text() for path in sorted(Path(scratch).glob("prompt_*.md"))]
     if not rows or len(prompts) < 2:
         print(f"generate ended with {generating.returncode} after {len(prompts)} prompts and {len(rows)} rows")

@@ -149,7 +149,10 @@ def _ahead(order: Order) -> int | None:
 
 def _finals(searched: Searched, question: Question, evaluator: Evaluator, trials: Sequence[Trial]) -> Decision | None:
     """Holds the finals on a GPU; None if no setting has a time."""
-    points = finalists(trials, lambda trial: tuple(trial.settings[name] for name in searched.space.names))
+    space = searched.space
+    points = finalists(
+        trials, lambda trial: tuple(trial.settings[name] for name in space.names), space.point(searched.start)
+    )
     if not points:
         return None
 

@@ -98,12 +98,18 @@ def test_several_cases_need_a_lead_on_one_and_no_loss_on_another() -> None:
     assert decide([(1,), (3,)], judge, plain).winner is None
 
 
-def test_only_the_fastest_come_to_the_finals() -> None:
+def test_only_the_fastest_and_the_default_come_to_the_finals() -> None:
     costs = [1.0, 1.01, None, 1.02, 1.2, 1.03, 1.04]
     trials = [Trial({"a": number}, "PASSED", cost) for number, cost in enumerate(costs)]
-    assert finalists(trials, lambda one: (one.settings["a"],)) == [(0,), (1,), (3,), (5,)]
+
+    def point_of(trial: Trial) -> Point:
+        return (trial.settings["a"],)
+
+    assert finalists(trials, point_of, (3,)) == [(0,), (1,), (3,), (5,)]
     assert MOST_FINALISTS == 4
-    assert finalists([trials[2]], lambda one: (one.settings["a"],)) == []
+    assert finalists(trials, point_of, (4,)) == [(0,), (1,), (3,), (5,), (4,)]  # the default, though it is 20 % behind
+    assert finalists(trials, point_of, (2,)) == [(0,), (1,), (3,), (5,)]  # a default without a time
+    assert finalists([trials[2]], point_of, (2,)) == []
 
 
 def test_the_cost_is_the_time_over_eager_s_and_a_failure_has_none() -> None:
