@@ -110,7 +110,7 @@ def command(
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(folder, writable=True))
         report.results = stack.enter_context(results_alone())
-        lanes = stack.enter_context(lanes_on([device], Wanted(folder, calibrates=True)))
+        lanes = stack.enter_context(lanes_on([device], Wanted(folder)))
         if lanes.device == "cpu":
             raise UsageError("the CPU emulator does not measure speed: `benchmark` needs a GPU (see `doctor`)")
         planner = Planner(CaseChoice(cases, constants, is_main=True), on_cpu=False)

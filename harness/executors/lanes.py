@@ -359,12 +359,10 @@ class Wanted:
     Attributes:
         home: ``HARNESS_HOME``.
         is_timed: Whether the lanes measure speed on a GPU.
-        calibrates: Whether lanes first measure the GPU's ceilings if no earlier run did.
     """
 
     home: Path
     is_timed: bool = True
-    calibrates: bool = False
 
 
 @contextlib.contextmanager
@@ -389,16 +387,7 @@ def lanes_on(devices: Sequence[str], wanted: Wanted) -> Iterator[Lanes]:
     with contextlib.ExitStack() as stack, unwinding():
 
         def start(device: str) -> LaneProcess:
-            return LaneProcess(
-                Opening(
-                    device,
-                    home,
-                    wanted.is_timed,
-                    os.getpid(),
-                    is_alone=is_alone,
-                    calibrates=wanted.calibrates,
-                )
-            )
+            return LaneProcess(Opening(device, home, wanted.is_timed, os.getpid(), is_alone=is_alone))
 
         from harness.judge.process.zygote import Zygote
 

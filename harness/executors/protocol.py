@@ -24,11 +24,11 @@ class Opening:
     Attributes:
         device: ``cpu`` or ``cuda:N``.
         home: ``HARNESS_HOME``.
-        is_timed: Whether the lane measures speed on a GPU.
+        is_timed: Whether the lane measures speed on a GPU, and before that the GPU's ceilings if no earlier
+            run did.
         driver: The driver's process id.
         is_alone: Whether no other lane runs. The driver then pauses builds while the lane times a
             candidate.
-        calibrates: Whether the lane first measures the GPU's ceilings if no earlier run did.
     """
 
     device: str
@@ -37,7 +37,6 @@ class Opening:
     driver: int
     _: KW_ONLY
     is_alone: bool = False
-    calibrates: bool = False
 
 
 @dataclass(frozen=True)
