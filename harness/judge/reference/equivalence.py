@@ -36,6 +36,8 @@ MOST_KINDS = 8
 BEYOND_RESULTS = 1e30
 #: Number of elements that mostly show that there is no such gap.
 GLANCE = 1 << 8
+#: Number of elements whose magnitudes are copied at a time.
+PIECE = 1 << 20
 
 
 class LeastBudget(NamedTuple):
@@ -206,7 +208,7 @@ def giants_of(exact: torch.Tensor) -> Giants | None:
     if not exact.numel():
         return None
     size = exact.abs()
-    most = float(torch.linalg.vector_norm(exact, ord=math.inf))
+    most = float(size.max())
     seen = sorted(size.reshape(-1)[:: exact.numel() // GLANCE + 1].tolist(), reverse=True)
     steps = [one for one, next_one in itertools.pairwise(seen) if next_one < CONSTANT * one]
     if sum(one > most / GIANT for one in steps) > MOST_KINDS:  # as nearly everywhere
@@ -300,7 +302,7 @@ def _slices(tensor: torch.Tensor) -> Slices:
     if rows.shape[1] == 0:
         zero = torch.zeros(rows.shape[0], dtype=torch.float64)
         return Slices(zero, zero, 0, by_slice)
-    maximum = torch.linalg.vector_norm(rows, ord=math.inf, dim=1).to(torch.float64).cpu()
+    maximum = _maxima(rows).to(torch.float64).cpu()
     in_float32 = tensor.is_cuda and tensor.dtype is torch.float32 and sums_fit_float32(maximum, rows.shape[1])
     return Slices(_squares(rows, in_float32), maximum, rows.shape[1], by_slice)
 
@@ -309,6 +311,16 @@ def _rows(tensor: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """Return the slices as rows of a matrix, and whether slices are judged one by one."""
     by_slice = tensor.dim() >= 2 and tensor.numel() > tensor.shape[0]
     return tensor.reshape(tensor.shape[0], -1) if by_slice else tensor.reshape(1, -1), by_slice
+
+
+def _maxima(rows: torch.Tensor) -> torch.Tensor:
+    """Return the largest magnitude in each row; NaN if the row has one."""
+    if rows.is_cuda:
+        found: torch.Tensor = torch.linalg.vector_norm(rows, ord=math.inf, dim=1)  # without a copy
+        return found
+    # On the CPU that takes three to seven times as long as this.
+    pieces = torch.split(rows, max(1, PIECE // rows.shape[0]), dim=1)
+    return torch.stack([piece.abs().amax(dim=1) for piece in pieces]).amax(dim=0)
 
 
 def _squares(rows: torch.Tensor, in_float32: bool = False) -> torch.Tensor:

@@ -104,7 +104,7 @@ class Bounds:
         floor = self._floor * float(torch.linalg.vector_norm(values)) / math.sqrt(values.numel())
         if error is None:
             return floor
-        largest = float(torch.linalg.vector_norm(error, ord=math.inf))
+        largest = max(float(end.abs()) for end in error.aminmax())
         # Eager has these bits exactly, so no computation rounded them.
         return max(MAX_FACTOR * largest, floor) if largest else 0.0
 
