@@ -30,11 +30,12 @@ def reward(judged: Answer | Sequence[EvaluationRecord]) -> float | None:
     """Returns the reward of a candidate, the lowest over its cases; None if it is masked.
 
     A pass with an own kernel earns ``max(0, 1 - 1.05 / lower)``, where ``lower`` is the lower end
-    of the 95 % interval of the speedup over eager: 0 on the emulator, and at most 1. Every
-    failure earns less than every pass. A failure on one case counts even if another case is masked.
-    A pass is masked if the share of its own kernels is unknown. A failure is masked if other
-    programs or a failing disk may have caused it. An answer without code earns what a failed build
-    does; every other error of an answer is masked, such as a missed deadline.
+    of the 95 % interval of the speedup over eager: 0 on the emulator, and below 1. A solution that
+    ran and failed earns -0.5. No code, a failed build or import, a cheat, and a pass that is torch's
+    work earn -1. A failure on one case counts even if another case is masked. A pass is masked if
+    the share of its own kernels is unknown. A failure is masked if other programs or a failing disk
+    may have caused it. Every error of an answer but missing code is masked, such as a missed
+    deadline.
 
     Args:
         judged: The answer for a candidate, or its records, one for each case.
