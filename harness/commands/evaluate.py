@@ -242,7 +242,7 @@ def command(
       python -m harness evaluate --replay 95f4c68cadf7
       python -m harness evaluate --rules
       python -m harness evaluate group_norm --rules library-operators=enforce,flags=off
-      generate | python -m harness evaluate - --problem group_norm --json
+      python my_model.py | python -m harness evaluate - --problem group_norm --json
       python -m harness evaluate --answers runs/my_model --problem KernelBench/KernelBench
 
     `evaluate` stores every evaluation before it prints it. If you ask for the same one again, the

@@ -66,7 +66,8 @@ def command(
 
     `render TEMPLATE` writes solutions/<problem>/<variant>.py; `render --all` renders all templates.
 
-    TEMPLATE is a template, or a problem for all variants of its templates.
+    TEMPLATE is a template, or a problem: then --variant may name a variant of any of its templates.
+    Without --variant it is the default variant alone.
 
     \b
     Examples:

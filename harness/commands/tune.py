@@ -56,7 +56,7 @@ MOST_LISTED = 12
 @click.option(
     "--against",
     type=click.Choice(OBJECTIVES),
-    help="Also search for less error or memory, with --strategy nsga2, and print what is not beaten in both.",
+    help="Also search for less error or memory, and print what is not beaten in both. Chooses nsga2; needs a GPU.",
 )
 @click.option(
     "--budget",

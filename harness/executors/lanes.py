@@ -1,4 +1,4 @@
-"""Lanes: judging processes, each on one device. A free lane takes the next candidate."""
+"""Lanes: judging processes, each on one device. ``scheduler.py`` chooses what a free lane judges."""
 
 from __future__ import annotations
 
