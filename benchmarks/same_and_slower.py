@@ -45,8 +45,8 @@ from harness.executors.session import Session
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, new_secret
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.timing.paired_timing import PRECISION, BaselineError, Series
 from harness.judge.timing.speed import SpeedTimer, TimingResult
 from harness.judge.timing.timing_target import TimingTarget

@@ -51,8 +51,8 @@ from harness.judge.compare.trial_result import TrialResult
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.policy import Policy, new_secret
 from harness.judge.process.faults import stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.timing.paired_timing import WARM_UP_ROUNDS
 from harness.judge.timing.speed import QUICK_ROUNDS
 from harness.judge.timing.timing_target import TimingTarget

@@ -23,7 +23,7 @@ from harness.project.solutions import Candidate, problem_paths, select
 from harness.records.record import EvaluationRecord
 from harness.records.results_file import read_results
 from harness.records.store import Store
-from harness.report.comparison import ComparedRecord, Group, as_json, group, machines, markdown
+from harness.report.speed_comparison import ComparedRecord, Group, as_json, group, machines, markdown
 from harness.system.files import is_there
 from harness.system.text import one_line
 

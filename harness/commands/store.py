@@ -16,7 +16,7 @@ from harness.project.settings import SettingsGroup, option
 from harness.records.merging import Conflict, Taken, merge
 from harness.records.record import EvaluationRecord
 from harness.records.store import FILE_NAME, Store
-from harness.report.comparison import machine
+from harness.report.speed_comparison import machine
 from harness.system.text import one_line
 
 

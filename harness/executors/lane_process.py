@@ -30,7 +30,7 @@ from harness.executors.protocol import (
     Words,
 )
 from harness.executors.session import calibrated, opened
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.zygote import Zygote
 from harness.system.processes import die_with_parent
 

@@ -302,7 +302,7 @@ class Lanes:
     @staticmethod
     def _end(lane: LaneHandle) -> None:
         """Ends a lost lane and all processes that it started."""
-        from harness.judge.process.handle import end_adopted
+        from harness.judge.process.worker_handle import end_adopted
 
         lane.close()
         end_adopted()

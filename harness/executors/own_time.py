@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from harness.errors import ProblemError
 from harness.executors.prebuild import PlannedWork
 from harness.judge.policy import Policy
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.system.processes import queued_seconds
 
 #: The judge's share of a case, as a multiple of the candidate's timeout. The judge evaluates the

@@ -16,7 +16,7 @@ from harness.errors import HarnessError
 from harness.executors.plan import Cases, Job
 from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.policy import Policy
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.records.kernels import CompiledKernel
 from harness.system.memory import available_memory

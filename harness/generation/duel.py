@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import EvaluationRecord
-from harness.report.comparison import add_ratios
+from harness.report.speed_comparison import add_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
 
 #: Rounds before a duel ends without a decision.

@@ -16,9 +16,9 @@ from harness.report.benchmark_rows import (
     solution_label,
     speedup_of,
 )
-from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.markdown_tables import escaped, table
 from harness.report.scores import percent
+from harness.report.speed_comparison import DIRECTIONS, WORDS
 
 #: Share of intervals that must overlap so that two runs agree.
 ACCEPTANCE = 0.95

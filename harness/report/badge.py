@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.records.record import EvaluationRecord
-from harness.report.comparison import WORDS
 from harness.report.sample_scores import results_of
 from harness.report.scores import significant
+from harness.report.speed_comparison import WORDS
 from harness.report.templates import markup_environment
 from harness.system.text import one_line, shortened
 from harness.timing.sample_scores import SampleScore, overall

@@ -24,10 +24,10 @@ from harness.report.benchmark_rows import (
     row_of,
     solution_label,
 )
-from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.json_text import leaves, value_text
 from harness.report.markdown_tables import escaped, section
 from harness.report.scores import percent, significant
+from harness.report.speed_comparison import DIRECTIONS, WORDS
 from harness.system.text import one_line, shortened
 from harness.timing.scores import MOST, Score, floor_share, mapping, number, score
 

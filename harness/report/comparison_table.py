@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from harness.report.comparison import HEADER, Group, columns, lead_text
 from harness.report.console import open_console, print_whole
+from harness.report.speed_comparison import HEADER, Group, columns, lead_text
 from harness.system.text import one_line
 
 

@@ -14,10 +14,10 @@ from typing import Any, TextIO
 from rich.markup import escape
 
 from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import WORDS
 from harness.report.console import open_console
 from harness.report.csv_cells import cell
 from harness.report.scores import print_table, ratio_text, significant
+from harness.report.speed_comparison import WORDS
 from harness.timing.sample_scores import (
     DIRECTIONS,
     PS,

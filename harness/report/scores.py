@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from harness.report.comparison import WORDS
 from harness.report.console import open_console, print_whole
+from harness.report.speed_comparison import WORDS
 from harness.report.terminal import fitting
 from harness.system.text import one_line
 from harness.timing.scores import GRID, FastShare, Score

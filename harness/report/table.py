@@ -16,7 +16,6 @@ from harness.records.baselines import EAGER
 from harness.records.record import ERROR, NO_OWN_KERNEL_SUFFIX, EvaluationRecord, Status, TensorReport
 from harness.records.rules import weakened
 from harness.records.run_config import KERNELBENCH, RunConfig
-from harness.report.comparison import DIRECTIONS, WORDS
 from harness.report.compilation import compiled_lines
 from harness.report.console import open_console
 from harness.report.fitness import unfit_lines
@@ -31,6 +30,7 @@ from harness.report.notes import (
 )
 from harness.report.rules import rule_lines
 from harness.report.scores import significant
+from harness.report.speed_comparison import DIRECTIONS, WORDS
 from harness.report.terminal import GAP, fitting
 from harness.system.text import one_line, without_commands
 from harness.timing.scores import geometric_mean, ratios

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import direction_of, speed_ratios
+from harness.report.speed_comparison import direction_of, speed_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
 from harness.tuning.finals import MOST_ROUNDS
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.records.record import EvaluationRecord
-from harness.report.comparison import add_ratios
+from harness.report.speed_comparison import add_ratios
 from harness.timing.statistics import Interval, SpeedVerdict, ratio_of_medians
 from harness.tuning.results import Trial
 from harness.tuning.space import Point

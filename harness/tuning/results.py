@@ -14,7 +14,7 @@ from harness.errors import UsageError
 from harness.records.kernels import CompiledKernel, KernelLimits
 from harness.records.record import EvaluationRecord, Status
 from harness.rendering.values import Value
-from harness.report.comparison import DIRECTIONS, direction_of
+from harness.report.speed_comparison import DIRECTIONS, direction_of
 from harness.system.files import read_regular
 from harness.system.text import one_line
 

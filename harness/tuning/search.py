@@ -13,7 +13,7 @@ from harness.entries import Answer, Entry
 from harness.errors import LimitExceeded, TemplateError
 from harness.records.kernels import CompiledKernel
 from harness.records.record import EvaluationRecord, Status
-from harness.report.comparison import machines
+from harness.report.speed_comparison import machines
 from harness.system.text import one_line
 from harness.tuning.results import NOT_RENDERED, NOT_RUN, Trial, cost_of, most_of, trial_of
 from harness.tuning.space import Point

@@ -265,7 +265,7 @@ def test_whatever_happens_each_request_is_answered_once(
     world = World(data, lines, is_lockstep)
     world.builders.count = builders
     monkeypatch.setattr(lanes_module.connection, "wait", world.wait)
-    monkeypatch.setattr("harness.judge.process.handle.end_adopted", lambda: None)
+    monkeypatch.setattr("harness.judge.process.worker_handle.end_adopted", lambda: None)
 
     def done(job: Job) -> None:
         world.finished[str(job.tag)] += 1

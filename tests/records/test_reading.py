@@ -21,7 +21,7 @@ from harness.project.problems import read_problem
 from harness.records.identity import fitness_key, identity
 from harness.records.record import EvaluationRecord
 from harness.records.store import Store
-from harness.report import agreement, benchmark, comparison
+from harness.report import agreement, benchmark, speed_comparison
 from harness.report.comparison_table import print_groups
 from harness.report.export_rows import csv_lines
 from harness.report.single import sections
@@ -157,10 +157,12 @@ def read_everywhere(record: EvaluationRecord) -> None:
     """Do with a record in this process what the commands do with it."""
     assert "\n\n".join(sections(record))
     print_table([(record, True)], io.StringIO())
-    groups = [comparison.group("both", [comparison.ComparedRecord(name, record) for name in "ab"], force=True)]
+    groups = [
+        speed_comparison.group("both", [speed_comparison.ComparedRecord(name, record) for name in "ab"], force=True)
+    ]
     print_groups(groups)
-    assert comparison.markdown(groups)
-    assert json.dumps(comparison.as_json(groups))
+    assert speed_comparison.markdown(groups)
+    assert json.dumps(speed_comparison.as_json(groups))
     assert list(groups[0].regressions(0.05)) == []
     assert "".join(csv_lines([record]))
     assert EvaluationRecord.from_json(record.to_json()).to_json() == record.to_json()

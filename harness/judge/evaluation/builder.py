@@ -21,8 +21,8 @@ from harness.compilation.errors import is_lasting
 from harness.errors import ProblemError
 from harness.judge.policy import Policy
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.project import problems
 from harness.project.solutions import Candidate, Solution
 from harness.system.text import one_line

@@ -31,8 +31,8 @@ from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy, Surroundings, new_secret
 from harness.judge.process.candidate_stopped import CandidateStopped, UnmatchedState
 from harness.judge.process.faults import Faults
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.reference.reference_cache import ReferenceCache
 from harness.judge.timing.device_conditions import Conditions

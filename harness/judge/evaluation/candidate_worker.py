@@ -22,8 +22,8 @@ from harness.judge.inputs.matching import MatchError, match_state
 from harness.judge.policy import Policy, Surroundings
 from harness.judge.process.candidate_stopped import CandidateStopped, UnmatchedState
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.project import problems
 from harness.project.excerpt import own_constants

@@ -19,7 +19,7 @@ from harness.judge.integrity import Integrity
 from harness.judge.policy import Policy
 from harness.judge.process.candidate_stopped import UnmatchedState
 from harness.judge.process.faults import Faults
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.reference.graph import differentiable_leaves
 from harness.judge.reference.kink_modes import Watcher, Watching
 from harness.judge.reference.kinks import Kinks

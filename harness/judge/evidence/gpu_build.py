@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from harness.compilation.nvcc import nvcc_release
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.records.kernels import Compilation, CompiledKernel
 from harness.records.record import ERROR, REPORT, Finding, Status
 from harness.system.text import MAX_NAME_CHARACTERS, shortened

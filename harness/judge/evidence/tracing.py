@@ -18,8 +18,8 @@ from harness.judge.case_context import CaseContext, backward_command
 from harness.judge.evidence.links import Links, links
 from harness.judge.evidence.ownership import LOW_SHARE, disagreement, own_share
 from harness.judge.process.faults import stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.records.kernels import CopyUse, KernelUse
 from harness.records.record import REPORT, Finding, own_share_text
 from harness.records.rules import FLAGS, LIBRARY_OPERATORS, NO_OWN_KERNEL, OTHER_STREAMS, REPLACED_FUNCTIONS, THREADS

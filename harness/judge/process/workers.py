@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from harness.errors import HarnessError
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.zygote import Zygote
 from harness.system.interrupts import shielded
 from harness.system.memory import available_memory

@@ -21,8 +21,8 @@ import torch
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import Faults, stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.records.baselines import BASELINES, EAGER
 from harness.records.record import Status
 from harness.records.rules import CLOCK

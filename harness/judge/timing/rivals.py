@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing.paired_timing import BaselineError, Side, asked
 from harness.project.problems import Problem

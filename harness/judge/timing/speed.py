@@ -13,8 +13,8 @@ import torch
 from harness.judge.case_context import forward_command
 from harness.judge.compare.trial_result import TrialResult
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.timing.certification import certified
 from harness.judge.timing.paired_timing import (
     CANDIDATE,

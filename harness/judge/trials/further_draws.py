@@ -20,8 +20,8 @@ from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.kinks import Kinks

@@ -16,8 +16,8 @@ import torch
 
 from harness.judge.case_context import CaseContext
 from harness.judge.inputs.draws import derive_seed, draw, draw_inputs
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock, Limits
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.trials.further_draws import DrawSource
 from harness.judge.trials.trial import forward_seed, received_outputs
 from harness.records.baselines import EAGER

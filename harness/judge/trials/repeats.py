@@ -11,8 +11,8 @@ from harness.judge.case_context import CaseContext
 from harness.judge.exchange.exchange import same_bytes
 from harness.judge.inputs.draws import Draw
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.trials.trial import THREAD_ORDERS, results_of
 from harness.system.text import shortened
 from harness.wire.cuda_memory import DeviceMemoryError

@@ -29,8 +29,8 @@ from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import Faults
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.kinks import Settled
 from harness.judge.trials.further_draws import ROBUSTNESS, DrawSource

@@ -37,8 +37,8 @@ from harness.judge.inputs.situations import (
 )
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.reference.graph import differentiable_leaves, in_one_draw_alone
 from harness.judge.reference.kinks import Settled
 from harness.records.record import Status

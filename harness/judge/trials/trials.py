@@ -20,8 +20,8 @@ from harness.judge.inputs.copying import holds_functions
 from harness.judge.inputs.draws import Draw, derive_seed, draw
 from harness.judge.inputs.situations import FIRST, OF_COPY, TWICE, Usage, usage_of
 from harness.judge.process.candidate_stopped import CandidateStopped
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Clock
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.reference.kinks import Settled
 from harness.judge.reference.reduced_precision import CUT_TRIALS, cut, mantissa_bits
 from harness.judge.trials.further_draws import DrawSource

@@ -18,7 +18,7 @@ from typing import IO
 import torch
 
 from harness.errors import ProblemError, StoreError
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.validation.validation import unfit_reasons
 from harness.project.problems import Problem, fault_of
 from harness.records.identity import fitness_key

@@ -14,12 +14,12 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from harness.package import VERSION
-from harness.report.comparison import WORDS
 from harness.report.html.candidate import Sources, bar_width, has_grid, message_of, page_of
 from harness.report.html.charts import charts
 from harness.report.html.entries import SIGNS, Entry, Group, counts_of, entries_of, kind_of
 from harness.report.html.searches import LEFT_OUT, Search
 from harness.report.sample_scores import results_of
+from harness.report.speed_comparison import WORDS
 from harness.report.table import share_text
 from harness.report.templates import markup_environment
 from harness.system.text import one_line, printable

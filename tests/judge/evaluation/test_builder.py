@@ -12,8 +12,8 @@ from harness.compilation.cache import BuildCache
 from harness.executors.tools import tools_for
 from harness.judge.evaluation.builder import Refused, build_ahead
 from harness.judge.policy import Policy
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Limits
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.project.problems import read_problem
 from harness.project.solutions import Candidate, read_solution

@@ -14,8 +14,8 @@ from harness.compilation.cache import BuildCache
 from harness.judge.evaluation.candidate_judge import CandidateJudge
 from harness.judge.inputs.draws import Draw
 from harness.judge.policy import Policy, Surroundings
-from harness.judge.process.handle import WorkerHandle
 from harness.judge.process.time_limits import Limits
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.reference import reference
 from harness.project.problems import read_problem

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors.tools import tools_for
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.process.zygote import Zygote
 

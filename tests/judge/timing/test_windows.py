@@ -18,7 +18,7 @@ import pytest
 
 from harness.executors.tools import tools_for
 from harness.judge.policy import Policy
-from harness.judge.process.handle import WorkerHandle
+from harness.judge.process.worker_handle import WorkerHandle
 from harness.judge.process.workers import Workers
 from harness.judge.timing import certification as proof
 from harness.judge.timing import speed
@@ -27,7 +27,7 @@ from harness.judge.timing.paired_timing import HEAD_START_US, ClockRuleBroken, S
 from harness.judge.timing.rivals import Baseline
 from harness.records.record import EvaluationRecord
 from harness.records.rules import Mode
-from harness.report.comparison import ComparedRecord, columns
+from harness.report.speed_comparison import ComparedRecord, columns
 from harness.timing.statistics import Interval, latency
 from tests.judge import in_process
 
