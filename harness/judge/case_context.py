@@ -119,7 +119,7 @@ def backward_command(
     *,
     expanded: bool = False,
     twice: bool = False,
-    is_gapped: bool = False,
+    gaps: tuple[int, ...] = (),
     alone: int | None = None,
 ) -> Backward:
     """Return the command to differentiate with the cotangents in the arena (see ``Backward``).
@@ -129,7 +129,7 @@ def backward_command(
         cotangents: Where they lie; None for the exchange's own regions.
         expanded: As in ``Backward``.
         twice: As in ``Backward``.
-        is_gapped: As in ``Backward``.
+        gaps: As in ``Backward``.
         alone: As in ``Backward``.
     """
     exchange = context.exchange
@@ -141,6 +141,6 @@ def backward_command(
         tuple((context.names[name], region) for name, region in regions.items() if name not in positions),
         expanded,
         twice,
-        is_gapped,
+        gaps,
         alone,
     )

@@ -153,7 +153,7 @@ class Backward:
             region's shape (stride 0).
         twice: Whether the graph is differentiated twice. The second time the gradients go into the
             leaves' ``.grad``, on top of the first ones. The worker copies half of each sum.
-        is_gapped: Whether the rows of each cotangent lie apart in memory (see
+        gaps: The dimensions along which each cotangent has gaps in memory (see
             ``wire.variations.with_gaps``).
         alone: The position of the only output that has a cotangent; None if all have one. A leaf
             that this output does not reach then has a gradient of zeros.
@@ -164,7 +164,7 @@ class Backward:
     state_gradients: tuple[tuple[str, Region], ...]
     expanded: bool = False
     twice: bool = False
-    is_gapped: bool = False
+    gaps: tuple[int, ...] = ()
     alone: int | None = None
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
 #: The most elements of a tensor that a call gets as a copy of its own.
 MOST_COPIED = 1 << 24
-#: Elements between two rows of a cotangent ``with_gaps``; kernels that load 16 bytes at a time
-#: still can.
+#: Elements between two rows of a cotangent ``with_gaps`` along the last dimension; kernels that load
+#: 16 bytes at a time still can.
 GAP = 64
 #: Fewer integers than this may well be sizes or offsets, which mean nothing in another order.
 FEWEST_INTEGERS = 16
@@ -65,13 +66,19 @@ def reversed_input(value: Any) -> Any:
     return turned.view(value.dtype).requires_grad_(value.requires_grad)
 
 
-def with_gaps(cotangent: torch.Tensor) -> torch.Tensor:
-    """Returns a cotangent whose rows lie apart in memory, as the backward of ``torch.cat`` gives it.
+def with_gaps(cotangent: torch.Tensor, along: Collection[int]) -> torch.Tensor:
+    """Returns a cotangent with gaps in memory, as the backward of ``torch.cat`` gives it.
 
-    Rows are along the last dimension. Between them there is NaN.
+    In the gaps there is NaN.
+
+    Args:
+        cotangent: The cotangent.
+        along: The dimensions that continue in the gaps: -1 for gaps between rows, 1 between samples.
     """
     if cotangent.dim() < 2 or not cotangent.is_floating_point() or cotangent.numel() > MOST_COPIED:
         return cotangent
-    width = cotangent.shape[-1]
-    around = cotangent.new_full((*cotangent.shape[:-1], width + GAP), float("nan"))
-    return around[..., :width].copy_(cotangent)
+    shape = list(cotangent.shape)
+    for dimension in {one % cotangent.dim() for one in along}:
+        shape[dimension] += GAP if dimension == cotangent.dim() - 1 else 1
+    around = cotangent.new_full(shape, float("nan"))
+    return around[tuple(slice(size) for size in cotangent.shape)].copy_(cotangent)

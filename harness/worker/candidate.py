@@ -295,8 +295,8 @@ class Instance:
         leaves, cotangents = self._backward_arguments(command)
         if command.twice:
             return accumulated(self._taken_outputs(), leaves, cotangents, self._accumulating(), is_second=True)
-        if command.is_gapped:
-            cotangents = [one if one is None else with_gaps(one) for one in cotangents]
+        if command.gaps:
+            cotangents = [one if one is None else with_gaps(one, command.gaps) for one in cotangents]
         return self._differentiated(self._taken_outputs, leaves, cotangents)
 
     def _taken_outputs(self) -> list[torch.Tensor]:

@@ -326,7 +326,7 @@ class Worker:
             if command.twice:  # two calls, each counted by itself
                 with self._watched(BACKWARD):
                     self._instance.differentiate_ahead(command)
-            with self._watched(BACKWARD, copies=command.twice or command.is_gapped):
+            with self._watched(BACKWARD, copies=command.twice or bool(command.gaps)):
                 gradients = self._instance.gradients(command)
             self.platform.synchronize()
         self._inspection.restore_flags()

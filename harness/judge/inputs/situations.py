@@ -32,8 +32,16 @@ CONSTANT = "ones"
 #: The cotangent of a trial's first backward.
 FIRST = "normal"
 #: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
-#: reverse order; its rows lie apart; backward runs a second time over the same graph, into ``.grad``.
-TRANSPOSED, GAPPED, TWICE = OF_BACKWARD = ("transposed", "gapped", "twice")
+#: reverse order; its samples, or its samples and their rows, lie apart; backward runs a second time over
+#: the same graph, into ``.grad``.
+TRANSPOSED, SAMPLES_APART, ROWS_APART, TWICE = OF_BACKWARD = ("transposed", "samples apart", "rows apart", "twice")
+#: The dimensions along which the cotangent has gaps.
+GAPS = {SAMPLES_APART: (1,), ROWS_APART: (1, -1)}
+#: The reason and the remedy, for messages.
+_CAT = (
+    "apart in memory, with NaN between them, as the backward of torch.cat gives it: call .contiguous() before a "
+    "kernel reads it by its pointer"
+)
 #: The constant cotangent times ``LOSS_SCALE`` or its inverse.
 SCALED = "scaled"
 #: Inputs whose elements change places in the first calls in a row, which nobody compares.
@@ -58,8 +66,8 @@ WAYS = {
     LARGER_BATCH: "the batch had twice as many samples",
     TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
     "before a kernel reads it by its pointer",
-    GAPPED: f"the rows of the cotangent {FIRST!r} lay apart in memory, with NaN between them, as the backward of "
-    "torch.cat gives it: call .contiguous() before a kernel reads it by its pointer",
+    ROWS_APART: f"the samples of the cotangent {FIRST!r} and their rows lay {_CAT}",
+    SAMPLES_APART: f"the samples of the cotangent {FIRST!r} lay {_CAT}",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
     ".grad as loss.backward() does: .grad held the first result, and half of the sum is what was compared. If that is "
     "1.5 times expected, gradients share memory: return a tensor of its own for each",
@@ -170,13 +178,13 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secre
     """
     match trial:
         case 1:
-            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE, ways=(GAPPED, RETURNED))
+            return Usage(_frozen(inputs, parameters, secret), LOSS_SCALE, ways=(SAMPLES_APART, RETURNED))
         case 2:
             return Usage((), 1 / LOSS_SCALE, SAME_INSTANCE, ways=(TRANSPOSED,))
         case 3:
             # Trial 1 asks only for gradients of parameters where there are any, this one for the inputs' own.
             frozen = _frozen(parameters, inputs, secret)
-            return Usage(frozen, LOSS_SCALE, ANOTHER_INSTANCE, ways=(NON_LEAF, GAPPED))
+            return Usage(frozen, LOSS_SCALE, ANOTHER_INSTANCE, ways=(NON_LEAF, ROWS_APART))
         case _:
             return Usage()
 

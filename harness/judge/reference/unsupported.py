@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, constant
-from harness.judge.inputs.situations import GAPPED, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE
+from harness.judge.inputs.situations import GAPS, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE
 from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
@@ -98,7 +99,7 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
     """Return the forms of a cotangent under which the reference's backward fails or gives something else."""
     tries: dict[str, Callable[[], bool]] = {
         SCALED: lambda: _bears_scale(graph, leaves),
-        GAPPED: lambda: bool(graph.gradients([with_gaps(one) for one in constant(graph.outputs, 1.0)])),
+        **{way: functools.partial(_bears_gaps, graph, along) for way, along in GAPS.items()},
         TRANSPOSED: lambda: bool(graph.gradients([_transposed(one) for one in constant(graph.outputs, 1.0)])),
         TWICE: lambda: _adds_up(graph, leaves),
     }
@@ -110,6 +111,11 @@ def _of_backward(graph: Graph, leaves: Sequence[str]) -> set[str]:
         except (ProblemError, RuntimeError):
             found.add(name)
     return found
+
+
+def _bears_gaps(graph: Graph, along: Sequence[int]) -> bool:
+    """Return whether the reference's backward takes a cotangent with gaps in memory."""
+    return bool(graph.gradients([with_gaps(one, along) for one in constant(graph.outputs, 1.0)]))
 
 
 def _adds_up(graph: Graph, leaves: Sequence[str]) -> bool:

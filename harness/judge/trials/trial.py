@@ -28,7 +28,7 @@ from harness.judge.inputs.situations import (
     AFTER_BACKWARD,
     CONSTANT,
     FIRST,
-    GAPPED,
+    GAPS,
     OF_COPY,
     RECORDED,
     TRANSPOSED,
@@ -355,8 +355,9 @@ def _backward(
     wanted = {name: exchange.gradients[name] for name in context.leaves}
     exchange.poison(list(wanted.values()))
     exchange.settle()
+    gaps = next((along for way, along in GAPS.items() if way in ways), ())
     command = backward_command(
-        context, regions, expanded=constant is not None, twice=TWICE in ways, is_gapped=GAPPED in ways, alone=alone
+        context, regions, expanded=constant is not None, twice=TWICE in ways, gaps=gaps, alone=alone
     )
     reply = worker.request(command, clock, "running backward")
     if not isinstance(reply, Gradients):
