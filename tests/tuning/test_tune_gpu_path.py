@@ -114,7 +114,8 @@ def test_the_fastest_wins_is_written_and_explained(tune: Callable[..., Any]) -> 
     assert stamp is not None
     assert (stamp.intact, stamp.parameters["step"], stamp.parameters["width"]) == (True, 1, 16)
     assert len(FakeEvaluator.opened) == 1
-    assert [(one.trials, one.fresh) for one in FakeEvaluator.asked][-2:] == [(1, False), (None, False)]
+    *_, last, best, default = [(one.trials, one.fresh) for one in FakeEvaluator.asked]
+    assert (last, best, default) == ((1, False), (None, False), (None, False))
 
 
 def test_later_settings_are_to_beat_the_fastest_one_so_far(tune: Callable[..., Any]) -> None:
@@ -164,9 +165,12 @@ def test_of_equal_settings_the_default_wins(tune: Callable[..., Any]) -> None:
 def test_one_that_fails_in_full_is_no_winner(tune: Callable[..., Any]) -> None:
     ran = tune(lambda setting: None if setting["width"] == 16 else 1.0, "--write", "best", "-p", "kind=right")
     assert "out of the finals: width=16 failed in full, or lost its time" in ran.stdout
+    assert "winner: default" in ran.stdout
+    assert Path("solutions/tanh/best.py").exists()
+    ran = tune(lambda setting: None, "--write", "none", "-p", "kind=right")
     assert "no winner: no finalist passed in full with a time" in ran.stdout
     assert ran.return_value == 1
-    assert not Path("solutions/tanh/best.py").exists()
+    assert not Path("solutions/tanh/none.py").exists()
 
 
 def test_a_budget_is_kept_and_nothing_right_is_no_winner(tune: Callable[..., Any]) -> None:
