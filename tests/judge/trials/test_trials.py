@@ -76,15 +76,11 @@ Judged = Callable[..., EvaluationRecord]
 @pytest.fixture
 def judged(tmp_path: Path, home: Path) -> Judged:
     """The record of a candidate's forward and backward."""
+    (tmp_path / "problem.py").write_text(PROBLEM)
 
     def record(
-        forward: str = RIGHT,
-        backward: str = "pass",
-        own_seed: str = "0dd5" * 8,
-        head: str = HEAD,
-        problem_text: str = PROBLEM,
+        forward: str = RIGHT, backward: str = "pass", own_seed: str = "0dd5" * 8, head: str = HEAD
     ) -> EvaluationRecord:
-        (tmp_path / "problem.py").write_text(problem_text)
         solution = tmp_path / "answer.py"
         text = head.replace("{backward}", backward.replace("\n", "\n        "))
         solution.write_text(text.replace("{forward}", forward.replace("\n", "\n        ")))
@@ -322,13 +318,15 @@ def test_a_cotangent_whose_rows_lie_apart_counts(judged: Judged) -> None:
     ],
     ids=["all", "a_sample_s_own", "between_samples"],
 )
-def test_a_cotangent_whose_samples_lie_apart_counts(judged: Judged, strides: str, is_right: bool) -> None:
+def test_a_cotangent_whose_samples_lie_apart_counts(
+    judged: Judged, tmp_path: Path, strides: str, is_right: bool
+) -> None:
     """As behind a concatenation."""
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("randn(6, 33)", "randn(6, 5, 33)"))
     strided = f"grad.as_strided(grad.shape, ({strides}, 1))"
     record = judged(
         backward=f"grad = {strided} if grad.stride(2) == 1 else grad.contiguous()",
         head=HEAD.replace(".sum(0)", ".flatten(0, -2).sum(0)"),
-        problem_text=PROBLEM.replace("randn(6, 33)", "randn(6, 5, 33)"),
     )
     assert record.status is (Status.PASSED if is_right else Status.WRONG_GRADIENT), record.message
     assert is_right or "the samples of the cotangent 'normal'" in record.message
