@@ -188,11 +188,11 @@ def test_a_swallowed_build_failure_is_told_with_its_line() -> None:
     ("forward", "latency", "words"),
     [
         ((OWN,), 1.1, ""),
-        ((OWN,), 3.2, "its kernels and copies take 1 ms, timed calls take 3.2 ms"),
+        ((OWN,), 2.2, "its kernels and copies take 1 ms, timed calls take 2.2 ms"),
         ((OWN,), 0.6, "its kernels and copies take 1 ms, timed calls take 0.6 ms"),
         ((Launched("own", 1, True, 0.4),), 0.1, ""),
         # The host takes the time of an honest kernel on a tiny case, and of many launches.
-        ((Launched("own", 4, True, 0.02),), 0.65, ""),
+        ((Launched("own", 15, True, 0.059),), 1.513, ""),
         ((Launched("own", 300, True, 0.6),), 20.0, ""),
     ],
 )

@@ -37,11 +37,8 @@ FIRST = "normal"
 TRANSPOSED, SAMPLES_APART, ROWS_APART, TWICE = OF_BACKWARD = ("transposed", "samples apart", "rows apart", "twice")
 #: The dimensions along which the cotangent has gaps.
 GAPS = {SAMPLES_APART: (1,), ROWS_APART: (1, -1)}
-#: The reason and the remedy, for messages.
-_CAT = (
-    "apart in memory, with NaN between them, as the backward of torch.cat gives it: call .contiguous() before a "
-    "kernel reads it by its pointer"
-)
+_REMEDY = "call .contiguous() before a kernel reads it by its pointer"
+_APART = f"apart in memory, with NaN between them, as the backward of torch.cat gives it: {_REMEDY}"
 #: The constant cotangent times ``LOSS_SCALE`` or its inverse.
 SCALED = "scaled"
 #: Inputs whose elements change places in the first calls in a row, which nobody compares.
@@ -64,10 +61,9 @@ WAYS = {
     RETURNED: "the model had been in the other mode before (.eval() and .train()), and was back in its own",
     DEEP_COPY: "forward ran on a deep copy of the model (copy.deepcopy), if it can be copied",
     LARGER_BATCH: "the batch had twice as many samples",
-    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: call .contiguous() "
-    "before a kernel reads it by its pointer",
-    ROWS_APART: f"the samples of the cotangent {FIRST!r} and their rows lay {_CAT}",
-    SAMPLES_APART: f"the samples of the cotangent {FIRST!r} lay {_CAT}",
+    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: {_REMEDY}",
+    ROWS_APART: f"the samples of the cotangent {FIRST!r} and their rows lay {_APART}",
+    SAMPLES_APART: f"the samples of the cotangent {FIRST!r} lay {_APART}",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
     ".grad as loss.backward() does: .grad held the first result, and half of the sum is what was compared. If that is "
     "1.5 times expected, gradients share memory: return a tensor of its own for each",
