@@ -87,7 +87,7 @@ def findings(
     if on_cpu:
         return
     rewards = [row["reward"] for row in searched]
-    yield "rewards are above 0", max(one for one in rewards if one is not None) > 0, rewards
+    yield "rewards are above 0", any(one is not None and one > 0 for one in rewards), rewards
     improved = "\n".join(prompts[2:])
     yield (
         "prompts tell times, kernels and the speed of light",

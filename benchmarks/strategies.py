@@ -25,8 +25,8 @@ How much an edit changes, what a repair mends, the spread, and how often a model
 The strategies are those that ``generate`` runs, by the same protocol, with the same budget and the same seeds. With
 ``--openevolve`` the search of that package is another row (``benchmarks.openevolve_strategy``).
 
-Prints for each problem and strategy the median and the quartiles over seeds of the best speedup, as a share of the
-pool's best, and of the answers to the first pass (one more than the budget if there was none).
+Prints for each problem and strategy the mean, the median and the quartiles over seeds: of the best speedup, as a share
+of the pool's best, and of the answers to the first pass (one more than the budget if there was none).
 """
 
 from __future__ import annotations
@@ -231,10 +231,10 @@ def _attempt(number: int, move: Move, text: Text, *, is_known: bool) -> Attempt:
     return replace(one, outcome=Outcome.JUDGED, records=(record,))
 
 
-def quartiles(values: Sequence[float]) -> str:
-    """Returns the median with the quartiles in brackets."""
+def spread_of(values: Sequence[float]) -> str:
+    """Returns the mean, the median, and the quartiles in brackets."""
     low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:5.2f} [{low:.2f}, {high:.2f}]"
+    return f"{statistics.fmean(values):5.2f} {middle:5.2f} [{low:.2f}, {high:.2f}]"
 
 
 def tasks_of(
@@ -266,15 +266,15 @@ def work() -> int:
         from benchmarks.openevolve_strategy import OpenEvolve
 
         made.append(OpenEvolve)
-    print(f"{'problem':38} {'strategy':10} {'share of the best speed':>24} {'answers to a pass':>22} {'passed':>7}")
+    print(f"{'problem':38} {'strategy':10} {'share of the best speed':>25} {'answers to a pass':>26} {'passed':>7}")
     for task in tasks_of(read_pool(given.pool), given.right, given.repaired, given.spread):
         for make in made:
             runs = [simulated(task, make(seed), given.candidates, seed) for seed in seeds]
-            shares = quartiles([speed / task.best for speed, _ in runs]) if task.best else "-"
+            shares = spread_of([speed / task.best for speed, _ in runs]) if task.best else "-"
             firsts = [first for _, first in runs]
             passed = sum(first <= given.candidates for first in firsts) / len(runs)
             name = make(0).name
-            print(f"{task.name:38} {name:10} {shares:>24} {quartiles(firsts):>22} {passed:>6.0%}", flush=True)
+            print(f"{task.name:38} {name:10} {shares:>25} {spread_of(firsts):>26} {passed:>6.0%}", flush=True)
     return 0
 
 

@@ -20,8 +20,9 @@ from harness.rewards import NO_KERNEL
 MOST_IDEAS = 8
 #: Weight of a bandit's bonus for what was tried less.
 EXPLORATION = 0.2
-#: Prior for the chance of a repair, as passes of so many repairs: before the first pass, and after it.
-IMPATIENT, PATIENT = (1, 3), (2, 3)
+#: Prior for the chance of a repair, as passes of so many repairs. Before the first pass, for an answer that did not run
+#: and for any other; after it.
+BLIND, IMPATIENT, PATIENT = (1, 6), (1, 3), (2, 3)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ class TreeSearch:
     New branches are rewrites of the best, and first answers that are told what was tried, in turn.
 
     Before the first pass a new answer is as good as a repaired one, so repairs have to prove
-    themselves. After it a branch that failed may be the faster structure, which is worth more patience.
+    themselves. If the first repair of a run fails, most doubtful are those of answers that do not
+    build: what these compute may be wrong, too. After the first pass a branch that failed may be the
+    faster structure, which is worth more patience.
 
     Args:
         most_repairs: Repairs of a branch before it is given up.
@@ -142,11 +145,6 @@ class TreeSearch:
 
     def _repair(self, known: Sequence[Attempt], branches: Sequence[Sequence[Attempt]]) -> Move | None:
         """Returns a repair of the branch that is nearest to a pass; None if a new branch promises more."""
-        repairs = [one for one in known if one.kind is Kind.REPAIR]
-        firsts = [one for one in known if one.kind in (Kind.WRITE, Kind.REWRITE)]
-        doubt = PATIENT if best_of(list(known)) is not None else IMPATIENT
-        if _chance(repairs, known, doubt) < _chance(firsts, known):
-            return None
         nodes: list[Attempt] = []
         for branch in branches:
             repaired = sum(one.kind is Kind.REPAIR for one in branch)
@@ -156,7 +154,13 @@ class TreeSearch:
             if not is_open and not has_passed and last is not None and repaired < self._most_repairs:
                 nodes.append(last)
         best = max(nodes, key=lambda one: (one.value, one.number), default=None)
-        return None if best is None else Move(Kind.REPAIR, best.number)
+        if best is None:
+            return None
+        repairs = [one for one in known if one.kind is Kind.REPAIR]
+        firsts = [one for one in known if one.kind in (Kind.WRITE, Kind.REWRITE)]
+        doubt = BLIND if repairs and best.value <= NO_KERNEL else IMPATIENT
+        chance = _chance(repairs, known, PATIENT if best_of(list(known)) is not None else doubt)
+        return None if chance < _chance(firsts, known) else Move(Kind.REPAIR, best.number)
 
     def _begun(self, known: Sequence[Attempt], branches: Sequence[Sequence[Attempt]]) -> Move:
         """Returns the first turn of a new branch."""

@@ -173,11 +173,11 @@ def _tables(summary: Summary) -> Iterator[Table]:
     if front:
         against = summary.order.against
         table = _table(
-            "not beaten in both", ">of eager's time", ">error" if against == "error" else ">peak GiB", "record"
+            "not beaten in both", ">of eager's time", ">error" if against == "error" else ">peak MiB", "record"
         )
         for one in front:
-            value = (one.objective(against) or 0.0) / (1 if against == "error" else 2**30)
-            _row(table, summary.searched.label(one.settings), f"{one.cost:.4f}", f"{value:.3g}", one.records[0])
+            value = (one.objective(against) or 0.0) / (1 if against == "error" else 2**20)
+            _row(table, summary.searched.label(one.settings), f"{one.cost:.4f}", f"{value:.6g}", one.records[0])
         yield table
     failed = [one for one in summary.progress.trials if not one.has_passed]
     if failed:

@@ -82,6 +82,14 @@ def test_the_tree_repairs_first_and_gives_up_a_branch_that_leads_nowhere() -> No
     assert max(len(branch) for branch in long) <= 7
 
 
+def test_the_tree_doubts_repairs_of_what_does_not_build_once_one_has_failed() -> None:
+    one = TreeSearch()
+    for result, repairs in ((BUILD, 2), (WRONG, 4)):
+        kinds = [attempt.kind for attempt in history(one, *[result] * 8)]
+        assert kinds[:3] == [Kind.WRITE, Kind.REPAIR, Kind.WRITE]
+        assert kinds.count(Kind.REPAIR) == repairs
+
+
 def test_the_tree_repairs_more_patiently_once_something_has_passed() -> None:
     one = TreeSearch()
     found = history(one, passed(2.0), BUILD, passed(1.9), BUILD, BUILD)

@@ -200,7 +200,7 @@ def test_settings_that_nothing_beats_in_time_and_memory_are_told(tune: Callable[
     }
     ran = tune(lambda setting: 0.5 + setting["width"] / 16, "--against", "memory", "-p", "kind=right")
     assert "not beaten in both" in ran.stdout
-    assert "peak GiB" in ran.stdout
+    assert "peak MiB" in ran.stdout
 
 
 @pytest.mark.parametrize(
