@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:861bb2f466f05dbee3c4f3cc4a36c621d0c68a2c6df11dfe75dc0f0653498992
+# digest: sha256:5bfb729a9f80b62db3241132c45629cd8d5bd610452689d1e7d1fde88d274ba4
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -17,8 +17,8 @@ float32.
 Replaces: ``torch.nn.functional.gelu``, ``torch.nn.GroupNorm`` and their backwards (``gelu_backward``,
 ``native_group_norm``, ``native_group_norm_backward``), and ``torch.nn.ConvTranspose2d`` with its backward
 (``conv_transpose2d``, ``convolution_backward``).
-The last two stay torch's for other strides than 1, more than 64 channels, more than 9 taps, rows of more than some 280
-pixels, small batches, and on devices of another compute capability than 9.0.
+The last two stay torch's for other strides than 1 and 2, more than 64 channels, more than 9 taps (16 with stride 2),
+rows of more than some 280 pixels (570), small batches, and on devices of another compute capability than 9.0.
 
 Why that should be faster: behind the convolution eager PyTorch moves z's size through memory seven times in the forward
 (the convolution's bias reads and writes, GELU reads and writes, group norm reads twice and writes) and nine times in
@@ -34,6 +34,7 @@ what is written is written in tiles of 2048 floats, one block each; a thread kee
 
 Forward:   prepare_weights      grid (64), block (128)
            correlate            grid (multiprocessors), block (512); a second time for samples that fp16 cannot hold
+           or correlate_phases  grid (multiprocessors / stride, stride), block (512): the same with stride 2
            merge_moments        grid (batch * groups), block (32)
            normalise_rows       grid (batch * out_channels * tiles), block (32 .. 256)
 Backward:  row_part_sums        grid (batch * out_channels * parts), block (32 .. 256)
@@ -41,7 +42,8 @@ Backward:  row_part_sums        grid (batch * out_channels * parts), block (32 .
            gradient_halves      grid (pixels / 1024, 8, batch), block (256)
            prepare_weights      grid (64), block (128)
            correlate            grid (multiprocessors), block (512): the gradient of x
-           sum_weight_gradient  grid (multiprocessors), block (512)
+           or gather_phases     grid (multiprocessors), block (416): the same with stride 2
+           sum_weight_gradient  grid (multiprocessors / phases, phases), block (512)
            add_weight_sums      grid (taps * 16), block (256)
            shift_gradient       grid (out_channels), block (256): of the convolution's bias
            affine_gradients     grid (out_channels / 32), block (32, 32)
@@ -117,8 +119,8 @@ LaunchStatus launch_forward(const Element* x, const Shift& shift, const Weight* 
                             const Shape& shape, float eps, Element* y, float* mean, float* rstd, float* scratch,
                             int device, void* stream);
 
-// A transposed convolution of stride 1 without padding: (samples, in, height, width) becomes
-// (samples, out, height + kernel_y - 1, width + kernel_x - 1). Weights are (in, out, kernel_y, kernel_x).
+// A transposed convolution without padding: (samples, in, height, width) becomes (samples, out, fine_height, fine_width).
+// Weights are (in, out, kernel_y, kernel_x).
 struct DenseConvolution {
   int64_t samples;
   int in;
@@ -127,13 +129,22 @@ struct DenseConvolution {
   int width;
   int kernel_y;
   int kernel_x;
+  int stride_y;
+  int stride_x;
 
-  int64_t fine_width() const { return width + kernel_x - 1; }
-  int64_t fine_plane() const { return (height + kernel_y - 1) * fine_width(); }
+  bool is_strided() const { return stride_y != 1 || stride_x != 1; }
+  int64_t fine_height() const { return (int64_t{height} - 1) * stride_y + kernel_y; }
+  int64_t fine_width() const { return (int64_t{width} - 1) * stride_x + kernel_x; }
+  int64_t fine_plane() const { return fine_height() * fine_width(); }
   int64_t pitch() const { return (fine_plane() + 31) / 32 * 32; }  // of planes of z: whole lines of caches
+
+  // A phase is the outputs at one place modulo the strides; these are the most taps that reach one along an axis.
+  int phase_taps_y() const { return (kernel_y + stride_y - 1) / stride_y; }
+  int phase_taps_x() const { return (kernel_x + stride_x - 1) / stride_x; }
+  int phases() const { return stride_y * stride_x; }
 };
 
-// Whether tensor cores convolve: by the device, channels, taps and the width of images.
+// Whether tensor cores convolve: by the device, channels, strides, taps and the width of images.
 bool suits_tensor_cores(const DenseConvolution& convolution, int device);
 
 // The parts in which launch_convolve gathers the moments of a channel of a sample; three floats each.
@@ -1669,12 +1680,13 @@ __device__ inline void store_step(const Correlation& c, const float (&rows)[2][3
   }
 }
 
-// The moments of the values in front of `end`, if a step reaches it; value i is pixel first + i / 2 * 8 + i % 2.
-__device__ inline Moments moments_of_last(const float (&row)[32], int first, int64_t end) {
+// The moments of those values that exist, if any; a first one that does not has no others behind it.
+template <typename Exists>
+__device__ __forceinline__ Moments moments_of_some(const float (&row)[32], const Exists& exists) {
   Moments moments = {0.0f, 0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    if (first + i / 2 * 8 + i % 2 < end) {
+    if (exists(i)) {
       moments.count += 1.0f;
       moments.mean += row[i] - row[0];
     }
@@ -1683,9 +1695,14 @@ __device__ inline Moments moments_of_last(const float (&row)[32], int first, int
   moments.mean = row[0] + moments.mean / moments.count;
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    if (first + i / 2 * 8 + i % 2 < end) moments.m2 += (row[i] - moments.mean) * (row[i] - moments.mean);
+    if (exists(i)) moments.m2 += (row[i] - moments.mean) * (row[i] - moments.mean);
   }
   return moments;
+}
+
+// The moments of the values in front of `end`, if a step reaches it; value i is pixel first + i / 2 * 8 + i % 2.
+__device__ inline Moments moments_of_last(const float (&row)[32], int first, int64_t end) {
+  return moments_of_some(row, [&](int i) { return first + i / 2 * 8 + i % 2 < end; });
 }
 
 // The moments of a whole step's. Equal values have their exact mean, here as above.
@@ -1709,6 +1726,22 @@ __device__ inline int part_of(const Correlation& c, int64_t sample, int group) {
   const int64_t steps = c.samples * c.steps;
   const int64_t first_block = ((sample * c.steps + 1) * gridDim.x - 1) / steps;
   return static_cast<int>(blockIdx.x - first_block) * kMultiplyGroups + group;
+}
+
+// Merges the moments that four lanes have of a channel, and writes them.
+__device__ __forceinline__ void store_moments(const Correlation& c, Moments (&running)[2], int64_t sample, int part) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int offset = 1; offset < 4; offset *= 2) {
+      running[half] = MergeMoments()(running[half], from_lane_above(running[half], offset));
+    }
+    const int target = warp * 16 + lane / 4 + half * 8;
+    const int64_t channel = sample * c.targets + target;
+    if (lane % 4 == 0 && target < c.targets) c.moments[channel * c.parts + part] = running[half];
+  }
 }
 
 // Every third slot, by one warpgroup.
@@ -1806,16 +1839,7 @@ __device__ inline void multiply_slots(const Correlation& c, const uint8_t* weigh
       if (place >= kRing) place -= kRing;
     }
     if constexpr (kPass != Pass::kGradient) {
-      const int part = part_of(c, stretch.sample, group);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int offset = 1; offset < 4; offset *= 2) {
-          running[half] = MergeMoments()(running[half], from_lane_above(running[half], offset));
-        }
-        const int64_t channel = stretch.sample * c.targets + targets[half];
-        if (lane % 4 == 0 && targets[half] < c.targets) c.moments[channel * c.parts + part] = running[half];
-      }
+      store_moments(c, running, stretch.sample, part_of(c, stretch.sample, group));
     }
   }
 }
@@ -1855,8 +1879,382 @@ __global__ void __launch_bounds__(kCorrelateThreads, 1) correlate(const __grid_c
 #endif
 }
 
-// The gradient of z as halves, for both products of the backward: (samples, eights, plane, eight), one power of two a
-// sample. Rows are `pitch` apart; what lies beside the image is 0.
+// sums (64, 64) = left (64, 16) times right (64, 16) transposed, plus the sums before if `keeps`; both operands in
+// shared memory, depth along memory.
+__device__ __forceinline__ void multiply_halves(float (&sums)[32], uint64_t left, uint64_t right, int keeps) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keeps;\n"
+      "setp.ne.b32 keeps, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, keeps, 1, 1, 0, 0;\n"
+      "}\n"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]),
+        "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]), "+f"(sums[7]),
+        "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]),
+        "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]),
+        "+f"(sums[16]), "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]),
+        "+f"(sums[20]), "+f"(sums[21]), "+f"(sums[22]), "+f"(sums[23]),
+        "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]), "+f"(sums[27]),
+        "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31])
+      : "l"(left), "l"(right), "r"(keeps));
+}
+
+// The convolution with stride 2 along x, and 1 or 2 along y. A phase (py, px) is the outputs (y * stride_y + py,
+// x * 2 + px). Only taps whose ky is py modulo stride_y and whose kx is px modulo 2 reach them, from the pixels
+// (y - ky / stride_y, x - kx / 2): a phase is a correlation of stride 1 along the line of x with a share of the taps.
+//
+// The blocks of a row of the grid multiply for one py. They bring x as `correlate` does. Of half a slot a warpgroup
+// makes both px, which are kSlot neighbours of a row of z.
+
+constexpr int kStride = 2;              // along x
+constexpr int kMostPhases = 4;
+constexpr int kTurn = kSlot / kStride;  // pixels of the line that a warpgroup multiplies at once
+
+struct Phases {
+  Correlation line;  // with the taps of the whole kernel, and the farthest of any phase
+  int stride_y;
+  int height;  // of z, or of its gradient
+  int width;
+};
+
+// Where the line's pixel lies in a plane of z, in phase px of this block's; -1 beside it.
+__device__ __forceinline__ int offset_of_phase(const Phases& p, int pixel, int px) {
+  const int y = static_cast<int>(__umulhi(pixel, p.line.inverse_pitch));
+  const int column = (pixel - y * p.line.pitch) * kStride + px;
+  const int row = y * p.stride_y + static_cast<int>(blockIdx.y);
+  return row < p.height && column < p.width ? row * p.width + column : -1;
+}
+
+// Which of a thread's values of a channel exist: value i is pixel first + i / 4 * 8 + i / 2 % 2 in phase i % 2.
+__device__ inline unsigned existing_values(const Phases& p, int first) {
+  unsigned exist = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    if (offset_of_phase(p, first + i / 4 * 8 + i / 2 % 2, i % kStride) >= 0) exist |= 1u << i;
+  }
+  return exist;
+}
+
+// The sums of both px, of kTurn pixels from `place` of the ring on.
+__device__ __forceinline__ void multiply_turn(const Phases& p, uint64_t weights, uint64_t ring, int place,
+                                              float (&sums)[kStride][32]) {
+  constexpr int kPlane = Ring<Pass::kForward>::kPlane;
+  const Correlation& c = p.line;
+#pragma unroll
+  for (int px = 0; px < kStride; ++px) {
+    int keeps = 0;
+    uint64_t row = weights;
+    int from_row = place;
+#pragma unroll 1
+    for (int y = static_cast<int>(blockIdx.y); y < c.kernel_y; y += p.stride_y) {
+#pragma unroll 1
+      for (int x = px; x < c.kernel_x; x += kStride) {
+        int from = from_row - x / kStride;
+        if (from < 0) from += Ring<Pass::kForward>::kPixels;
+        const uint64_t tap = row + x * (kTapBytes / 16);
+        const uint64_t pixels = ring + from;
+        begin_products();
+#pragma unroll
+        for (int eight = 0; eight < kEights; eight += 2) {
+          multiply_halves(sums[px], tap + eight * kMostChannels, pixels + eight * (kPlane / kEightBytes), keeps);
+          keeps = 1;
+        }
+      }
+      row += c.kernel_x * (kTapBytes / 16);
+      from_row -= c.pitch;
+    }
+  }
+  commit_products();
+  await_products<0>();
+}
+
+// Writes a turn of z by way of shared memory, the warpgroups one after another as in store_step. Rows of z begin
+// anywhere, where bulk copies cannot. Each thread has one pixel, so that a warp's begin with a line of the cache.
+__device__ inline void store_turn(const Phases& p, const float (&rows)[2][32], int64_t sample, int first, int count,
+                                  uint8_t* staged, uint64_t* stored, int group) {
+  constexpr int kLine = 32;   // floats
+  constexpr int kAtOnce = 8;  // channels
+  const Correlation& c = p.line;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  if (count > 0) await_slot(stored, count - 1);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int channel = thread / 32 * 16 + lane / 4 + half * 8;
+    float4* const row = reinterpret_cast<float4*>(staged + channel * kStagedRow) + lane % 4;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+      row[i] = make_float4(rows[half][i], rows[half][i + 1], rows[half][i + 2], rows[half][i + 3]);
+    }
+  }
+  group_sync(group);
+  const int at = (thread - offset_of_phase(p, first, 0) % kLine) & (kSlot - 1);
+  const int offset = offset_of_phase(p, first + at / kStride, at % kStride);
+  float* to = c.target + sample * c.targets * c.target_pitch + offset;
+#pragma unroll 1
+  for (int first_channel = 0; first_channel < c.targets; first_channel += kAtOnce) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      values[i] = *reinterpret_cast<const float*>(staged + (first_channel + i) * kStagedRow + at * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (offset >= 0 && first_channel + i < c.targets) __stcs(to, values[i]);
+      to += c.target_pitch;
+      asm volatile("" : "+l"(to));  // or the compiler computes each address anew
+    }
+  }
+  barrier_arrive(stored + count % kSlotBarriers);
+}
+
+// Every third half of a slot, by one warpgroup.
+template <Pass kPass>
+__device__ inline void multiply_phases(const Phases& p, const uint8_t* weights, const uint8_t* ring, uint8_t* staged,
+                                       SlotBarriers& barriers, int group) {
+  constexpr int kRing = Ring<kPass>::kPixels;
+  const Correlation& c = p.line;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+  const uint64_t left = eights_descriptor(shared_address(weights), kMostChannels * kEightBytes);
+  const uint64_t right = eights_descriptor(shared_address(ring), Ring<kPass>::kPlane);
+  const int targets[2] = {warp * 16 + lane / 4, warp * 16 + lane / 4 + 8};
+  int exponents[2];
+  float biases[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    exponents[half] = c.weight_exponents[targets[half]];
+    if (targets[half] < c.targets) biases[half] = c.bias[targets[half]];
+  }
+  barrier_wait(&barriers.weights, 0);
+  int turn = 0;   // two a slot
+  int place = 0;  // of the turn in the ring
+  int count = 0;  // of turns that are stored
+  Stretch stretch;
+  for (Stretches<kPass> stretches(c); stretches.next(stretch);) {
+    Moments running[2] = { {0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f}};
+    int of_sample = 0;
+    if (kPass == Pass::kRescue) of_sample = scale_exponent(c.magnitudes[stretch.sample]);
+    const int end = (stretch.first + stretch.count) * kSlot;
+#pragma unroll 1
+    for (int first = (stretch.first - c.lead) * kSlot; first < end; first += kTurn) {
+      await_slot(barriers.full, turn / kStride);
+      const bool counts = first >= stretch.first * kSlot;
+      if (turn % kMultiplyGroups == group) {
+        float sums[kStride][32];
+        if (counts) multiply_turn(p, left, right, place, sums);
+        if (lane == 0) barrier_arrive(barriers.done + turn / kStride % kSlotBarriers);
+        if (counts) {
+          float rows[2][32];
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const float scale = scale_of(-exponents[half]);
+#pragma unroll
+            for (int i = 0; i < 32; ++i) {
+              const float sum = sums[i % kStride][i / 4 * 4 + half * 2 + i / 2 % 2];
+              rows[half][i] = kPass == Pass::kForward ? sum * scale : unscaled(sum, exponents[half] + of_sample);
+            }
+          }
+          store_turn(p, rows, stretch.sample, first, count, staged, barriers.stored, group);
+          const int begin = offset_of_phase(p, first, 0);
+          const bool is_whole = begin >= 0 && offset_of_phase(p, first + kTurn - 1, 1) - begin == kSlot - 1;
+          const unsigned exist = is_whole ? 0 : existing_values(p, first + lane % 4 * 2);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float(&row)[32] = rows[half];
+#pragma unroll
+            for (int i = 0; i < 32; ++i) row[i] = gelu(row[i] + biases[half]);
+            const Moments moments =
+                is_whole ? moments_of_step(row) : moments_of_some(row, [&](int i) { return exist >> i & 1; });
+            running[half] = MergeMoments()(running[half], moments);
+          }
+        }
+      }
+      if (counts) ++count;
+      ++turn;
+      place += kTurn;
+      if (place >= kRing) place -= kRing;
+    }
+    const int part = part_of(c, stretch.sample, group) + static_cast<int>(blockIdx.y) * (c.parts / p.stride_y);
+    store_moments(c, running, stretch.sample, part);
+  }
+}
+
+// Grid (multiprocessors / stride_y, or steps where these are fewer; stride_y).
+template <Pass kPass>
+__global__ void __launch_bounds__(kCorrelateThreads, 1) correlate_phases(const __grid_constant__ Phases p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ SlotBarriers barriers;
+  const Correlation& c = p.line;
+  uint8_t* const ring = shared + kMostTaps * kTapBytes;
+  Stretch stretch;
+  if (kPass == Pass::kRescue && !Stretches<kPass>(c).next(stretch)) return;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kSlotBarriers; ++i) {
+      barrier_init(barriers.full + i, kCopyWarps);
+      barrier_init(barriers.done + i, 4 * kStride);
+      barrier_init(barriers.stored + i, 128);
+    }
+    barrier_init(&barriers.weights, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    const int row = c.kernel_x * kTapBytes;
+    const int first = static_cast<int>(blockIdx.y);
+    const int rows = (c.kernel_y - first + p.stride_y - 1) / p.stride_y;
+    barrier_expect(&barriers.weights, rows * row);
+    for (int i = 0; i < rows; ++i) {
+      bulk_load(shared + i * row, c.weights + (first + i * p.stride_y) * row, row, &barriers.weights);
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x / 128 == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
+    convert_slots<kPass>(c, ring, barriers);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 136;");
+    const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0);
+    multiply_phases<kPass>(p, shared, ring, ring + Ring<kPass>::kBytes, barriers, group);
+  }
+#endif
+}
+
+// The gradient of x for the strides of phases.cuh: a sum over all phases and their taps, from the gradient of z as
+// halves, a line for each phase. Rings of all lines would not fit shared memory. One warp brings windows instead: of
+// each row of taps and each px in turn, the pixels of a step and those that its taps reach behind them. Three
+// warpgroups take turns, one multiplies the windows of a step while others write out their steps.
+
+constexpr int kWindows = 5;  // in shared memory
+constexpr int kMostGatheredTaps = 16;
+constexpr int kWindowPlane = (kSlot + 8) * kEightBytes;  // from an eight of channels to the next
+constexpr int kWindow = kEights * kWindowPlane;
+constexpr int kGatherShared = kMostGatheredTaps * kTapBytes + kWindows * kWindow;
+constexpr int kGatherThreads = 128 * kMultiplyGroups + kWarpSize;
+
+__device__ inline void bring_windows(const Phases& p, uint8_t* windows, SlotBarriers& barriers) {
+  const Correlation& c = p.line;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int bytes = (kSlot + (c.kernel_x - 1) / kStride) * kEightBytes;  // of an eight
+  int window = 0;
+  Stretch stretch;
+  for (Stretches<Pass::kGradient> stretches(c); stretches.next(stretch);) {
+#pragma unroll 1
+    for (int step = stretch.first; step < stretch.first + stretch.count; ++step) {
+#pragma unroll 1
+      for (int row = 0; row < c.kernel_y * kStride; ++row) {
+        const int y = row / kStride;
+        const int phase = y % p.stride_y * kStride + row % kStride;
+        const int first = step * kSlot + y / p.stride_y * c.pitch;
+        if (window >= kWindows) await_slot(barriers.done, window - kWindows);
+        uint64_t* const full = barriers.full + window % kSlotBarriers;
+        if (lane == 0) barrier_expect(full, kEights * bytes);
+        __syncwarp();
+        if (lane < kEights) {
+          const int64_t plane = (phase * c.samples + stretch.sample) * kEights + lane;
+          bulk_load(windows + window % kWindows * kWindow + lane * kWindowPlane,
+                    c.planes + (plane * c.plane + first) * kEightBytes, bytes, full);
+        }
+        ++window;
+      }
+    }
+  }
+}
+
+// The sums of a step, from windows `window` on.
+__device__ __forceinline__ void multiply_windows(const Phases& p, uint64_t weights, uint64_t windows, int window,
+                                                 SlotBarriers& barriers, float (&sums)[64]) {
+  const Correlation& c = p.line;
+  int keeps = 0;
+#pragma unroll 1
+  for (int row = 0; row < c.kernel_y * kStride; ++row, ++window) {
+    await_slot(barriers.full, window);
+    const uint64_t of_row = weights + row / kStride * c.kernel_x * (kTapBytes / 16);
+    const uint64_t pixels = windows + window % kWindows * (kWindow / 16);
+#pragma unroll 1
+    for (int x = row % kStride; x < c.kernel_x; x += kStride) {
+      const uint64_t tap = of_row + x * (kTapBytes / 16);
+      const uint64_t from = pixels + x / kStride;
+      begin_products();
+#pragma unroll
+      for (int eight = 0; eight < kEights; eight += 2) {
+        multiply_halves(sums, tap + eight * kMostChannels, from + eight * (kWindowPlane / kEightBytes), keeps);
+        keeps = 1;
+      }
+    }
+    commit_products();
+    await_products<0>();
+    if (threadIdx.x % kWarpSize == 0) barrier_arrive(barriers.done + window % kSlotBarriers);
+  }
+}
+
+// Every third step, by one warpgroup. Its products follow those of the step before: if it came earlier, it might take
+// the parity of a window before its own for that of its own.
+__device__ inline void gather_steps(const Phases& p, const uint8_t* weights, const uint8_t* windows,
+                                    SlotBarriers& barriers, int group) {
+  const Correlation& c = p.line;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+  const uint64_t left = eights_descriptor(shared_address(weights), kMostChannels * kEightBytes);
+  const uint64_t right = eights_descriptor(shared_address(windows), kWindowPlane);
+  barrier_wait(&barriers.weights, 0);
+  int window = 0;
+  int count = 0;  // of steps
+  Stretch stretch;
+  for (Stretches<Pass::kGradient> stretches(c); stretches.next(stretch);) {
+#pragma unroll 1
+    for (int step = stretch.first; step < stretch.first + stretch.count; ++step) {
+      if (count % kMultiplyGroups == group) {
+        float sums[64];
+        if (count > 0) await_slot(barriers.stored, count - 1);
+        multiply_windows(p, left, right, window, barriers, sums);
+        if (lane == 0) barrier_arrive(barriers.stored + count % kSlotBarriers);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int target = warp * 16 + lane / 4 + half * 8;
+          const int exponent = c.weight_exponents[target] + c.exponents[stretch.sample];
+          float row[32];
+#pragma unroll
+          for (int i = 0; i < 32; ++i) row[i] = unscaled(sums[i / 2 * 4 + half * 2 + i % 2], exponent);
+          float* const channel = c.target + (stretch.sample * c.targets + target) * c.target_pitch;
+          if (c.width % 4 == 0) store_row<true>(c, row, step * kSlot, target < c.targets, channel);
+          else store_row<false>(c, row, step * kSlot, target < c.targets, channel);
+        }
+      }
+      ++count;
+      window += c.kernel_y * kStride;
+    }
+  }
+}
+
+// Grid (multiprocessors, or steps where these are fewer).
+__global__ void __launch_bounds__(kGatherThreads, 1) gather_phases(const __grid_constant__ Phases p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ SlotBarriers barriers;
+  uint8_t* const windows = shared + kMostGatheredTaps * kTapBytes;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kSlotBarriers; ++i) {
+      barrier_init(barriers.full + i, 1);
+      barrier_init(barriers.done + i, 4);
+      barrier_init(barriers.stored + i, 4);
+    }
+    barrier_init(&barriers.weights, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    const int bytes = p.line.kernel_y * p.line.kernel_x * kTapBytes;
+    barrier_expect(&barriers.weights, bytes);
+    bulk_load(shared, p.line.weights, bytes, &barriers.weights);
+  }
+  __syncthreads();
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
+  if (group == kMultiplyGroups) bring_windows(p, windows, barriers);
+  else gather_steps(p, shared, windows, barriers, group);
+#endif
+}
+
+// The gradient of z as halves, for both products of the backward: (phases, samples, eights, plane, eight), one power of
+// two a sample. Rows are `pitch` apart; what lies beside the image is 0.
 
 constexpr int kHalvesThreads = 256;
 constexpr int kPixelsOfThread = 4;
@@ -1880,6 +2278,35 @@ struct GradientHalves {
   int* exponents;  // of samples
   uint8_t* halves;
   float* sums;  // of the gradient, (samples, channels, tiles)
+  int stride_y;
+};
+
+// A pixel of a thread, and where it lies in dy. With strides two neighbours of dy lie in two lines, so that the tiles of
+// a py go twice along its lines.
+template <bool kStrided>
+struct HalvesPixel {
+  int phase = 0;
+  int pixel;  // of the phase's line
+  int row;
+  int column;
+
+  __device__ HalvesPixel(const GradientHalves& g, int i) {
+    const int of_tile = i * kHalvesThreads + static_cast<int>(threadIdx.x);
+    if constexpr (!kStrided) {
+      pixel = static_cast<int>(blockIdx.x) * kHalvesTile + of_tile;
+      row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
+      column = pixel - row * g.pitch;
+    } else {
+      const int tiles = static_cast<int>(gridDim.x) / g.stride_y;
+      const int py = static_cast<int>(blockIdx.x) / tiles;
+      const int px = of_tile % kStride;
+      pixel = (static_cast<int>(blockIdx.x) % tiles * kHalvesTile + of_tile) / kStride;
+      phase = py * kStride + px;
+      row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
+      column = (pixel - row * g.pitch) * kStride + px;
+      row = row * g.stride_y + py;
+    }
+  }
 };
 
 // The exponent of a sample's scale: no group's gradient exceeds its bound.
@@ -1893,6 +2320,7 @@ __device__ inline int gradient_exponent(const GradientHalves& g, int64_t sample)
 }
 
 // Grid (tiles, eights, samples).
+template <bool kStrided>
 __global__ void __launch_bounds__(kHalvesThreads, 3)
     gradient_halves(const __grid_constant__ GradientHalves g, Shift shift) {
   __shared__ float warp_sums[kHalvesThreads / kWarpSize][kEight];
@@ -1916,10 +2344,8 @@ __global__ void __launch_bounds__(kHalvesThreads, 3)
   int offsets[kPixelsOfThread];  // in an image; -1 beside it
 #pragma unroll
   for (int j = 0; j < kPixelsOfThread; ++j) {
-    const int pixel = static_cast<int>(blockIdx.x) * kHalvesTile + j * kHalvesThreads + static_cast<int>(threadIdx.x);
-    const int row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
-    const int column = pixel - row * g.pitch;
-    offsets[j] = row < g.height && column < g.width ? row * g.width + column : -1;
+    const HalvesPixel<kStrided> at(g, j);
+    offsets[j] = at.row < g.height && at.column < g.width ? at.row * g.width + at.column : -1;
   }
   float halves[kPixelsOfThread][kEight];
   float sums[kEight];
@@ -1943,11 +2369,12 @@ __global__ void __launch_bounds__(kHalvesThreads, 3)
       }
     }
   }
-  uint8_t* const to = g.halves + (sample * gridDim.y + blockIdx.y) * static_cast<int64_t>(g.plane) * kEightBytes;
 #pragma unroll
   for (int j = 0; j < kPixelsOfThread; ++j) {
-    const int pixel = static_cast<int>(blockIdx.x) * kHalvesTile + j * kHalvesThreads + static_cast<int>(threadIdx.x);
-    if (pixel < g.plane) reinterpret_cast<uint4*>(to)[pixel] = eight_halves(halves[j]);
+    const HalvesPixel<kStrided> at(g, j);
+    const int64_t line = ((kStrided ? at.phase * int64_t{gridDim.z} : 0) + sample) * gridDim.y + blockIdx.y;
+    uint8_t* const to = g.halves + line * static_cast<int64_t>(g.plane) * kEightBytes;
+    if (at.pixel < g.plane) reinterpret_cast<uint4*>(to)[at.pixel] = eight_halves(halves[j]);
   }
 #pragma unroll
   for (int i = 0; i < kEight; ++i) {
@@ -1993,9 +2420,12 @@ __device__ __forceinline__ void multiply_pixels(float (&sums)[32], const uint32_
 // summed over pixels. The gradient's ring is that of the correlation; x lies in stages of a slot each. Four warps bring
 // both, three warpgroups sum three taps each. Every block sums the slots of its stretches; its sums go to memory where
 // the scale changes, and before they get so long that tensor cores, which do not round, would lose digits.
+//
+// With strides each phase has its line and its share of the taps, six at most: a row of the grid sums one phase.
 
-constexpr int kTapsOfGroup = 3;
-constexpr int kSumGroups = kMostTaps / kTapsOfGroup;
+template <bool kStrided>
+constexpr int kTapsOfGroup = kStrided ? 2 : 3;
+constexpr int kSumGroups = 3;
 constexpr int kSumThreads = 128 * (1 + kSumGroups);
 constexpr int kStages = 4;
 constexpr int kStageEight = kSlot * kEightBytes;
@@ -2011,6 +2441,14 @@ struct WeightSums {
   int channels;              // of x
   const unsigned* magnitudes;  // of x's samples
   float* partial;             // (blocks, taps, in, out) of kMostChannels each
+  int taps;        // of the kernel
+  int first_tap;   // of the kernel, in this phase
+  int next_tap_y;  // from a row of the phase's taps to the next
+};
+
+template <bool kStrided>
+struct SumsOfPhases {
+  WeightSums of_phase[kStrided ? kMostPhases : 1];
 };
 
 // Brings this warp's granules of both.
@@ -2070,15 +2508,18 @@ __device__ __forceinline__ void load_pixels(const uint8_t* first, uint32_t (&lef
 }
 
 // Adds to this block's sums in memory, or writes them.
-__device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOfGroup][32], int group, int exponent,
-                                bool is_first) {
+template <bool kStrided>
+__device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOfGroup<kStrided>][32], int group,
+                                int exponent, bool is_first) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
-  const int taps = s.gradient.kernel_y * s.gradient.kernel_x;
+  const int kernel_x = s.gradient.kernel_x;
+  const int taps = kStrided ? s.taps : s.gradient.kernel_y * kernel_x;
 #pragma unroll
-  for (int i = 0; i < kTapsOfGroup; ++i) {
-    const int tap = group * kTapsOfGroup + i;
-    if (tap >= taps) break;
+  for (int i = 0; i < kTapsOfGroup<kStrided>; ++i) {
+    int tap = group * kTapsOfGroup<kStrided> + i;
+    if (tap >= s.gradient.kernel_y * kernel_x) break;
+    if (kStrided) tap = s.first_tap + tap / kernel_x * s.next_tap_y + tap % kernel_x * kStride;
     float* const of_tap = s.partial + (static_cast<int64_t>(blockIdx.x) * taps + tap) * kTapSums;
 #pragma unroll
     for (int j = 0; j < 32; j += 2) {
@@ -2095,42 +2536,45 @@ __device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOf
   }
 }
 
-// Sums three taps, by one warpgroup.
+// Sums some taps, by one warpgroup.
+template <bool kStrided>
 __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const uint8_t* stages,
                                  SlotBarriers& barriers, int group) {
   const Correlation& c = s.gradient;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+  constexpr int kTaps = kTapsOfGroup<kStrided>;
   const uint64_t right = pixels_descriptor(shared_address(ring), SumRing::kPlane);
-  int shifts[kTapsOfGroup];
+  int shifts[kTaps];
 #pragma unroll
-  for (int i = 0; i < kTapsOfGroup; ++i) {
-    const int tap = group * kTapsOfGroup + i;
+  for (int i = 0; i < kTaps; ++i) {
+    const int tap = group * kTaps + i;
     shifts[i] = tap < c.kernel_y * c.kernel_x ? c.farthest - tap / c.kernel_x * c.pitch - tap % c.kernel_x : 0;
   }
+  const bool has_taps = !kStrided || group * kTaps < c.kernel_y * c.kernel_x;
   int slot = 0;
   int place = 0;
   bool is_first = true;
   Stretch stretch;
   for (Stretches<Pass::kGradient> stretches(c); stretches.next(stretch);) {
     const int exponent = c.exponents[stretch.sample] + sample_exponent(s.magnitudes[stretch.sample]);
-    float sums[kTapsOfGroup][32];
+    float sums[kTaps][32];
     int summed = 0;
 #pragma unroll 1
     for (int step = stretch.first - c.lead; step < stretch.first + stretch.count; ++step) {
       await_slot(barriers.full, slot);
-      if (step >= stretch.first) {
+      if (step >= stretch.first && has_taps) {
         if (summed == 0) {
 #pragma unroll
-          for (int i = 0; i < kTapsOfGroup; ++i) {
+          for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
             for (int j = 0; j < 32; ++j) sums[i][j] = 0.0f;
           }
         }
         const uint8_t* const stage = stages + slot % kStages * kStage + warp * 2 * kStageEight;
-        uint64_t from[kTapsOfGroup];
+        uint64_t from[kTaps];
 #pragma unroll
-        for (int i = 0; i < kTapsOfGroup; ++i) {
+        for (int i = 0; i < kTaps; ++i) {
           from[i] = right + (place - shifts[i] < 0 ? place - shifts[i] + SumRing::kPixels : place - shifts[i]);
         }
 #pragma unroll 1
@@ -2140,7 +2584,7 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
           load_pixels(stage + (first + 16) * kEightBytes, left[1]);
           begin_products();
 #pragma unroll
-          for (int i = 0; i < kTapsOfGroup; ++i) {
+          for (int i = 0; i < kTaps; ++i) {
             multiply_pixels(sums[i], left[0], from[i] + first);
             multiply_pixels(sums[i], left[1], from[i] + first + 16);
           }
@@ -2149,7 +2593,7 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
         }
         ++summed;
         if (summed == kSummedSlots || step + 1 == stretch.first + stretch.count) {
-          add_sums(s, sums, group, exponent, is_first);
+          add_sums<kStrided>(s, sums, group, exponent, is_first);
           is_first = false;
           summed = 0;
         }
@@ -2162,9 +2606,12 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
   }
 }
 
-// Grid (multiprocessors, or steps where these are fewer).
-__global__ void __launch_bounds__(kSumThreads, 1) sum_weight_gradient(const __grid_constant__ WeightSums s) {
+// Grid (multiprocessors / phases, or steps where these are fewer; phases).
+template <bool kStrided>
+__global__ void __launch_bounds__(kSumThreads, 1)
+    sum_weight_gradient(const __grid_constant__ SumsOfPhases<kStrided> sums) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const WeightSums& s = sums.of_phase[kStrided ? blockIdx.y : 0];
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ SlotBarriers barriers;
   uint8_t* const stages = shared + SumRing::kBytes;
@@ -2181,7 +2628,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) sum_weight_gradient(const __gr
     bring_slots(s, shared, stages, barriers);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 136;");
-    sum_slots(s, shared, stages, barriers, __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0));
+    sum_slots<kStrided>(s, shared, stages, barriers, __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0));
   }
 #endif
 }
@@ -2208,11 +2655,25 @@ inline int device_attribute(cudaDeviceAttr attribute, int device) {
   return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess ? value : 0;
 }
 
-// Pixels from a row of the gradient's halves to the next: eights of pixels lie within one row.
-inline int64_t gradient_pitch(const DenseConvolution& convolution) { return ceil_div(convolution.fine_width(), 8) * 8; }
+// Pixels from a row of x to the next, on its line: behind a row lie the zeros that the taps of a phase reach.
+inline int64_t line_pitch(const DenseConvolution& convolution) {
+  return int64_t{convolution.width} + convolution.phase_taps_x() - 1;
+}
 
+// The same of the gradient's halves: eights of pixels lie within one row.
+inline int64_t gradient_pitch(const DenseConvolution& convolution) { return ceil_div(line_pitch(convolution), 8) * 8; }
+
+// Of a phase.
 inline int64_t farthest_tap(const DenseConvolution& convolution, int64_t pitch) {
-  return (convolution.kernel_y - 1) * pitch + convolution.kernel_x - 1;
+  return (convolution.phase_taps_y() - 1) * pitch + convolution.phase_taps_x() - 1;
+}
+
+// Whether there are kernels for the strides, and taps of all phases fit where these keep them.
+inline bool suits_strides(const DenseConvolution& convolution) {
+  if (convolution.kernel_y < convolution.stride_y || convolution.kernel_x < convolution.stride_x) return false;
+  if (convolution.phase_taps_y() * convolution.kernel_x > kMostTaps) return false;
+  if (convolution.kernel_y * convolution.kernel_x > kMostGatheredTaps) return false;
+  return !convolution.is_strided() || (convolution.stride_y <= 2 && convolution.stride_x == kStride);
 }
 
 bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
@@ -2221,9 +2682,10 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   const int64_t pitch = gradient_pitch(convolution);
   if (convolution.samples < 1 || convolution.samples > kMostSamples) return false;
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
-  if (convolution.kernel_y * convolution.kernel_x > kMostTaps) return false;
+  if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2 || (convolution.height + convolution.kernel_y) * pitch > kMostPixels) return false;
+  if (convolution.fine_width() < 2) return false;
+  if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;
   return device_attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
@@ -2231,19 +2693,21 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
 }
 
 inline int forward_steps(const DenseConvolution& convolution) {
-  return static_cast<int>(ceil_div(convolution.fine_plane(), kSlot));
+  const int64_t rows = int64_t{convolution.height} + convolution.phase_taps_y() - 1;
+  return static_cast<int>(ceil_div(rows * line_pitch(convolution), kSlot));
 }
 
-// Blocks that correlate: one a multiprocessor.
-inline int64_t correlating_blocks(int64_t steps, int device) {
+// Blocks that correlate, in each of `rows` of a grid: one a multiprocessor.
+inline int64_t correlating_blocks(int64_t steps, int device, int rows = 1) {
   const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount, device);
-  return steps < processors ? steps : processors;
+  const int64_t of_row = processors > rows ? processors / rows : 1;
+  return steps < of_row ? steps : of_row;
 }
 
 int64_t moment_parts(const DenseConvolution& convolution, int device) {
   const int64_t steps = convolution.samples * forward_steps(convolution);
-  const int64_t of_block = steps / correlating_blocks(steps, device);
-  return kMultiplyGroups * (ceil_div(forward_steps(convolution), of_block) + 1);
+  const int64_t of_block = steps / correlating_blocks(steps, device, convolution.stride_y);
+  return convolution.stride_y * kMultiplyGroups * (ceil_div(forward_steps(convolution), of_block) + 1);
 }
 
 inline int64_t weight_bytes(const DenseConvolution& convolution) {
@@ -2280,6 +2744,32 @@ LaunchStatus launch_correlate(const Correlation& c, int device, cudaStream_t str
   return launched("correlate");
 }
 
+inline Phases phases_of(const Correlation& c, const DenseConvolution& convolution) {
+  return {c, convolution.stride_y, static_cast<int>(convolution.fine_height()),
+          static_cast<int>(convolution.fine_width())};
+}
+
+template <Pass kPass>
+LaunchStatus launch_correlate_phases(const Phases& phases, int device, cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(correlate_phases<kPass>),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kCorrelateShared<kPass>);
+  if (error != cudaSuccess) return {"correlate_phases", cudaGetErrorString(error)};
+  const int64_t steps = phases.line.samples * phases.line.steps;
+  const dim3 grid(static_cast<unsigned>(correlating_blocks(steps, device, phases.stride_y)),
+                  static_cast<unsigned>(phases.stride_y));
+  correlate_phases<kPass><<<grid, kCorrelateThreads, kCorrelateShared<kPass>, stream>>>(phases);
+  return launched("correlate_phases");
+}
+
+LaunchStatus launch_gather_phases(const Phases& phases, int device, cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(gather_phases),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kGatherShared);
+  if (error != cudaSuccess) return {"gather_phases", cudaGetErrorString(error)};
+  const unsigned blocks = static_cast<unsigned>(correlating_blocks(phases.line.samples * phases.line.steps, device));
+  gather_phases<<<blocks, kGatherThreads, kGatherShared, stream>>>(phases);
+  return launched("gather_phases");
+}
+
 LaunchStatus launch_prepare_weights(const Taps& taps, uint8_t* scratch, cudaStream_t stream) {
   int* const exponents = reinterpret_cast<int*>(scratch + int64_t{taps.count} * kTapBytes);
   prepare_weights<<<kMostChannels, 128, 0, stream>>>(taps, scratch, exponents);
@@ -2296,7 +2786,7 @@ LaunchStatus launch_convolve(const float* x, const float* weight, const float* b
                                                 convolution.out, false},
                                                scratch, stream);
   if (status.kernel != nullptr) return status;
-  Correlation c = correlation_of(convolution, convolution.fine_width(), scratch);
+  Correlation c = correlation_of(convolution, line_pitch(convolution), scratch);
   c.sources = convolution.in;
   c.targets = convolution.out;
   c.steps = forward_steps(convolution);
@@ -2313,6 +2803,12 @@ LaunchStatus launch_convolve(const float* x, const float* weight, const float* b
       cudaMemsetAsync(magnitudes, 0, c.samples * sizeof(unsigned), stream) != cudaSuccess) {
     return launched("clearing moments");
   }
+  if (convolution.is_strided()) {
+    const Phases phases = phases_of(c, convolution);
+    status = launch_correlate_phases<Pass::kForward>(phases, device, stream);
+    if (status.kernel != nullptr) return status;
+    return launch_correlate_phases<Pass::kRescue>(phases, device, stream);
+  }
   status = launch_correlate<Pass::kForward>(c, device, stream);
   if (status.kernel != nullptr) return status;
   return launch_correlate<Pass::kRescue>(c, device, stream);
@@ -2323,10 +2819,11 @@ struct BackwardLayout {
   Shape shape;
   int64_t pitch;
   int64_t steps;  // of an image of x
-  int64_t plane;  // of the gradient's halves: what any tap reaches from whole slots
+  int64_t plane;  // of a phase of the gradient's halves: what any tap reaches from whole slots
   int64_t tiles;
   int64_t taps;
-  int64_t blocks;
+  int64_t phases;
+  int64_t blocks;  // that sum the weight's gradient, of a phase
 
   BackwardLayout(const DenseBackward& backward, int device) {
     const DenseConvolution& convolution = backward.convolution;
@@ -2334,9 +2831,10 @@ struct BackwardLayout {
     pitch = gradient_pitch(convolution);
     steps = ceil_div(convolution.height * pitch, kSlot);
     plane = steps * kSlot + farthest_tap(convolution, pitch);
-    tiles = ceil_div(plane, kHalvesTile);
+    tiles = convolution.stride_y * ceil_div(plane * convolution.stride_x, kHalvesTile);
     taps = int64_t{convolution.kernel_y} * convolution.kernel_x;
-    blocks = correlating_blocks(convolution.samples * steps, device);
+    phases = convolution.phases();
+    blocks = correlating_blocks(convolution.samples * steps, device, convolution.phases());
   }
 
   int64_t rows() const { return shape.samples * shape.channels; }
@@ -2346,7 +2844,8 @@ struct BackwardLayout {
   int64_t weights() const { return shifts() + aligned<float>(rows() * tiles); }
   int64_t partial() const { return weights() + aligned<uint8_t>(taps * kTapBytes) + aligned<int>(kMostChannels); }
   int64_t halves() const { return partial() + aligned<float>(blocks * taps * kTapSums); }
-  int64_t bytes() const { return halves() + shape.samples * kEights * plane * kEightBytes; }
+  int64_t phase_bytes() const { return shape.samples * kEights * plane * kEightBytes; }
+  int64_t bytes() const { return halves() + phases * phase_bytes(); }
 
   // Bytes of so many, up to where anything may begin.
   template <typename T>
@@ -2379,28 +2878,61 @@ inline LaunchStatus launch_halves(const DenseBackward& backward, const BackwardL
   g.exponents = reinterpret_cast<int*>(scratch + layout.exponents());
   g.halves = scratch + layout.halves();
   g.sums = reinterpret_cast<float*>(scratch + layout.shifts());
+  g.stride_y = backward.convolution.stride_y;
   const dim3 grid(static_cast<unsigned>(layout.tiles), kEights, static_cast<unsigned>(layout.shape.samples));
-  gradient_halves<<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
+  if (backward.convolution.is_strided()) gradient_halves<true><<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
+  else gradient_halves<false><<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
   const LaunchStatus status = launched("gradient_halves");
   if (status.kernel != nullptr || dbias == nullptr) return status;
   return launch_shift_gradient(nullptr, g.sums, layout.shape, layout.tiles, dbias, stream);
+}
+
+// The gradient's correlation, for the sums of phase (py, px): with the line and the taps of this phase alone.
+inline WeightSums sums_of_phase(const DenseBackward& backward, const BackwardLayout& layout,
+                                const Correlation& gradient, float* partial, int py, int px) {
+  DenseConvolution phase = backward.convolution;
+  phase.kernel_y = (phase.kernel_y - py + phase.stride_y - 1) / phase.stride_y;
+  phase.kernel_x = (phase.kernel_x - px + phase.stride_x - 1) / phase.stride_x;
+  phase.stride_y = phase.stride_x = 1;
+  const DenseConvolution& all = backward.convolution;
+  Correlation c = gradient;
+  c.kernel_y = phase.kernel_y;
+  c.kernel_x = phase.kernel_x;
+  c.farthest = static_cast<int>(farthest_tap(phase, layout.pitch));
+  c.lead = static_cast<int>(ceil_div(c.farthest, kSlot));
+  c.planes += (py * all.stride_x + px) * layout.phase_bytes();
+  return {c, backward.x, all.in, backward.magnitudes, partial, static_cast<int>(layout.taps), py * all.kernel_x + px,
+          all.stride_y * all.kernel_x};
+}
+
+template <bool kStrided>
+LaunchStatus launch_sums_of_phases(const DenseBackward& backward, const BackwardLayout& layout,
+                                   const Correlation& gradient, float* partial, cudaStream_t stream) {
+  const DenseConvolution& convolution = backward.convolution;
+  SumsOfPhases<kStrided> sums = {};
+  for (int phase = 0; phase < convolution.phases(); ++phase) {
+    sums.of_phase[phase] = sums_of_phase(backward, layout, gradient, partial, phase / convolution.stride_x,
+                                         phase % convolution.stride_x);
+  }
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(sum_weight_gradient<kStrided>),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSumShared);
+  if (error != cudaSuccess) return {"sum_weight_gradient", cudaGetErrorString(error)};
+  const dim3 grid(static_cast<unsigned>(layout.blocks), static_cast<unsigned>(layout.phases));
+  sum_weight_gradient<kStrided><<<grid, kSumThreads, kSumShared, stream>>>(sums);
+  return launched("sum_weight_gradient");
 }
 
 inline LaunchStatus launch_weight_sums(const DenseBackward& backward, const BackwardLayout& layout,
                                        const Correlation& gradient, float* partial, float* dweight,
                                        cudaStream_t stream) {
   const DenseConvolution& convolution = backward.convolution;
-  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(sum_weight_gradient),
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSumShared);
-  if (error != cudaSuccess) return {"sum_weight_gradient", cudaGetErrorString(error)};
-  const WeightSums sums = {gradient, backward.x, convolution.in, backward.magnitudes, partial};
-  const unsigned blocks = static_cast<unsigned>(layout.blocks);
-  sum_weight_gradient<<<blocks, kSumThreads, kSumShared, stream>>>(sums);
-  const LaunchStatus status = launched("sum_weight_gradient");
+  const LaunchStatus status =
+      convolution.is_strided() ? launch_sums_of_phases<true>(backward, layout, gradient, partial, stream)
+                               : launch_sums_of_phases<false>(backward, layout, gradient, partial, stream);
   if (status.kernel != nullptr) return status;
   const int taps = static_cast<int>(layout.taps);
   add_weight_sums<<<static_cast<unsigned>(taps * kTapSums / 256), 256, 0, stream>>>(
-      partial, static_cast<int>(blocks), taps, convolution.in, convolution.out, dweight);
+      partial, static_cast<int>(layout.blocks), taps, convolution.in, convolution.out, dweight);
   return launched("add_weight_sums");
 }
 
@@ -2432,10 +2964,11 @@ LaunchStatus launch_gradients(const DenseBackward& backward, const DenseGradient
   if (gradients.x != nullptr) {
     const int taps = static_cast<int>(layout.taps);
     status = launch_prepare_weights({backward.weight, int64_t{convolution.out} * taps, taps, taps, convolution.out,
-                                     convolution.in, true},
+                                     convolution.in, !convolution.is_strided()},
                                     scratch + layout.weights(), stream);
     if (status.kernel != nullptr) return status;
-    status = launch_correlate<Pass::kGradient>(c, device, stream);
+    status = convolution.is_strided() ? launch_gather_phases(phases_of(c, convolution), device, stream)
+                                      : launch_correlate<Pass::kGradient>(c, device, stream);
     if (status.kernel != nullptr) return status;
   }
   if (gradients.weight != nullptr) {
@@ -2583,37 +3116,40 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> backward(const Tensor& dy, const Tens
   return {dz, dweight, dbias, dshift};
 }
 
-// The sizes of a transposed convolution of stride 1 of x by `weight` (in, out, kernel_y, kernel_x).
-DenseConvolution dense_convolution_of(const Tensor& x, const Tensor& weight) {
+// The sizes of a transposed convolution of x by `weight` (in, out, kernel_y, kernel_x).
+DenseConvolution dense_convolution_of(const Tensor& x, const Tensor& weight, int64_t stride_y, int64_t stride_x) {
   STD_TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && x.size(1) == weight.size(0), "x must be (batch, ",
                   weight.size(0), " channels, height, width)");
   constexpr int64_t kMost = 1 << 20;
   const bool is_small = x.size(1) < kMost && weight.size(1) < kMost && x.size(2) < kMost && x.size(3) < kMost &&
-                        weight.size(2) < kMost && weight.size(3) < kMost;
-  if (!is_small) return {0, 0, 0, 0, 0, 0, 0};
+                        weight.size(2) < kMost && weight.size(3) < kMost && stride_y > 0 && stride_y < kMost &&
+                        stride_x > 0 && stride_x < kMost;
+  if (!is_small) return {0, 0, 0, 0, 0, 0, 0, 1, 1};
   return {x.size(0),
           static_cast<int>(x.size(1)),
           static_cast<int>(weight.size(1)),
           static_cast<int>(x.size(2)),
           static_cast<int>(x.size(3)),
           static_cast<int>(weight.size(2)),
-          static_cast<int>(weight.size(3))};
+          static_cast<int>(weight.size(3)),
+          static_cast<int>(stride_y),
+          static_cast<int>(stride_x)};
 }
 
 // y and what its backward wants: z without the bias (batch, out, pitch), statistics (2, batch, groups), and every
 // sample's largest magnitude, as bits. Nothing where tensor cores do not suit.
 std::tuple<Wanted, Wanted, Wanted, Wanted> convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                                     const Tensor& norm_weight, const Tensor& norm_bias,
-                                                    int64_t groups, double eps) {
+                                                    int64_t stride_y, int64_t stride_x, int64_t groups, double eps) {
   check_float_input(x, x, "x");
   check_float_input(weight, x, "the weight of the convolution");
   check_float_input(norm_weight, x, "weight");
   check_float_input(norm_bias, x, "bias");
-  const DenseConvolution convolution = dense_convolution_of(x, weight);
+  const DenseConvolution convolution = dense_convolution_of(x, weight, stride_y, stride_x);
   const int device = x.get_device_index();
   if (!suits_tensor_cores(convolution, device)) return {};
   Tensor y = torch::stable::new_empty(
-      x, {x.size(0), weight.size(1), x.size(2) + weight.size(2) - 1, x.size(3) + weight.size(3) - 1});
+      x, {x.size(0), weight.size(1), convolution.fine_height(), convolution.fine_width()});
   Shape shape = shape_of(y, norm_weight, groups);
   shape.pitch = convolution.pitch();
   STD_TORCH_CHECK(norm_bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
@@ -2638,12 +3174,12 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> convolve(const Tensor& x, const Tenso
 // The wanted gradients: of x, of the convolution's weight and bias, of the group norm's weight and bias.
 std::tuple<Wanted, Wanted, Wanted, Wanted, Wanted> gradients(
     const Tensor& dy, const Tensor& x, const Tensor& z, const Tensor& weight, const Tensor& bias,
-    const Tensor& norm_weight, const Tensor& statistics, const Tensor& magnitudes, int64_t groups, bool wants_x,
-    bool wants_weight, bool wants_bias, bool wants_norm_weight, bool wants_norm_bias) {
+    const Tensor& norm_weight, const Tensor& statistics, const Tensor& magnitudes, int64_t stride_y, int64_t stride_x,
+    int64_t groups, bool wants_x, bool wants_weight, bool wants_bias, bool wants_norm_weight, bool wants_norm_bias) {
   const Shape shape = shape_of(dy, norm_weight, groups);
   check_float_input(dy, x, "the gradient of y");
   const float* mean = input_floats(statistics);
-  const DenseBackward backward = {dense_convolution_of(x, weight),
+  const DenseBackward backward = {dense_convolution_of(x, weight, stride_y, stride_x),
                                   groups,
                                   input_floats(dy),
                                   input_floats(x),
@@ -2681,11 +3217,11 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
       "bool wants_z, bool wants_weight, bool wants_bias, bool wants_shift) -> (Tensor?, Tensor?, Tensor?, Tensor?)");
   m.def(
       "gradients(Tensor dy, Tensor x, Tensor z, Tensor weight, Tensor bias, Tensor norm_weight, Tensor statistics, "
-      "Tensor magnitudes, int groups, bool wants_x, bool wants_weight, bool wants_bias, bool wants_norm_weight, "
-      "bool wants_norm_bias) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
+      "Tensor magnitudes, int stride_y, int stride_x, int groups, bool wants_x, bool wants_weight, bool wants_bias, "
+      "bool wants_norm_weight, bool wants_norm_bias) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
   m.def(
-      "convolve(Tensor x, Tensor weight, Tensor bias, Tensor norm_weight, Tensor norm_bias, int groups, float eps) -> "
-      "(Tensor?, Tensor?, Tensor?, Tensor?)");
+      "convolve(Tensor x, Tensor weight, Tensor bias, Tensor norm_weight, Tensor norm_bias, int stride_y, "
+      "int stride_x, int groups, float eps) -> (Tensor?, Tensor?, Tensor?, Tensor?)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(OP_NAMESPACE, CUDA, m) {
@@ -2737,9 +3273,7 @@ class FusedFunction(torch.autograd.Function):
         """Return y (batch, out_channels, *fine); keeps x, z and the statistics (2, batch, groups)."""
         x, weight, norm_weight = x.contiguous(), weight.contiguous(), norm_weight.contiguous()
         bias, norm_bias = bias.contiguous(), norm_bias.contiguous()
-        y = None
-        if stride == (1, 1):
-            y, z, statistics, magnitudes = OPERATORS.convolve(x, weight, bias, norm_weight, norm_bias, groups, eps)
+        y, z, statistics, magnitudes = OPERATORS.convolve(x, weight, bias, norm_weight, norm_bias, *stride, groups, eps)
         if y is None:
             z, magnitudes = torch.conv_transpose2d(x, weight, None, stride).contiguous(), None
             y, statistics = OPERATORS.forward(z, bias, norm_weight, norm_bias, groups, eps)
@@ -2763,6 +3297,7 @@ class FusedFunction(torch.autograd.Function):
                 norm_weight,
                 statistics,
                 magnitudes,
+                *ctx.stride,
                 ctx.groups,
                 *ctx.needs_input_grad[:5],
             )

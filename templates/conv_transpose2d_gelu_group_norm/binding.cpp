@@ -158,11 +158,11 @@ STABLE_TORCH_LIBRARY(OP_NAMESPACE, m) {
 {% if convolution == "tensor" %}
   m.def(
       "gradients(Tensor dy, Tensor x, Tensor z, Tensor weight, Tensor bias, Tensor norm_weight, Tensor statistics, "
-      "Tensor magnitudes, int groups, bool wants_x, bool wants_weight, bool wants_bias, bool wants_norm_weight, "
-      "bool wants_norm_bias) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
+      "Tensor magnitudes, int stride_y, int stride_x, int groups, bool wants_x, bool wants_weight, bool wants_bias, "
+      "bool wants_norm_weight, bool wants_norm_bias) -> (Tensor?, Tensor?, Tensor?, Tensor?, Tensor?)");
   m.def(
-      "convolve(Tensor x, Tensor weight, Tensor bias, Tensor norm_weight, Tensor norm_bias, int groups, float eps) -> "
-      "(Tensor?, Tensor?, Tensor?, Tensor?)");
+      "convolve(Tensor x, Tensor weight, Tensor bias, Tensor norm_weight, Tensor norm_bias, int stride_y, "
+      "int stride_x, int groups, float eps) -> (Tensor?, Tensor?, Tensor?, Tensor?)");
 {% endif %}
 {% if convolution == "direct" %}
 {% if gelu == "epilogue" %}

@@ -24,7 +24,7 @@ import torch
 import torch.nn as nn
 
 PRECISION = "10-bit"
-in_channels, out_channels, height, width, kernel_size, num_groups = 6, 12, 9, 11, 3, 4
+in_channels, out_channels, height, width, kernel_size, stride, num_groups = 6, 12, 9, 11, 3, 1, 4
 scales = (1.0,)
 
 CASES = {
@@ -34,6 +34,24 @@ CASES = {
     "wide_kernel": {"kernel_size": (1, 9), "width": 40},
     "high_kernel": {"kernel_size": (4, 2), "height": 30},
     "beyond_tensor_cores": {"kernel_size": 4},
+    "stride_2": {"stride": 2, "scales": (1e-12, 1.0, 1e9)},
+    # Whole turns beside those that reach the end of a row; rows of an odd width.
+    "stride_2_many_pixels": {
+        "in_channels": 20,
+        "out_channels": 23,
+        "height": 6,
+        "width": 131,
+        "stride": 2,
+        "num_groups": 1,
+    },
+    "kernel_2_stride_2": {"kernel_size": 2, "stride": 2, "width": 64},
+    "kernel_4_stride_2": {"kernel_size": 4, "stride": 2, "height": 14},
+    "high_kernel_stride_2": {"kernel_size": (5, 3), "stride": 2},
+    "strides_1_and_2": {"kernel_size": (3, 2), "stride": (1, 2)},
+    "strides_2_and_1": {"stride": (2, 1)},
+    "stride_3": {"stride": 3},
+    "kernel_1_stride_2": {"kernel_size": 1, "stride": 2},
+    "kernel_5_stride_2": {"kernel_size": 5, "stride": 2},
 }
 
 
@@ -52,9 +70,27 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [in_channels, out_channels, kernel_size, 1, 1, num_groups]
+    return [in_channels, out_channels, kernel_size, stride, 1, num_groups]
 """
 ON_TENSOR_CORES = {"correlate", "gradient_halves", "sum_weight_gradient"}
+STRIDED = {"correlate_phases", "gather_phases", "gradient_halves", "sum_weight_gradient"}
+KERNELS_OF: dict[str, set[str]] = {
+    "tiny_and_huge": ON_TENSOR_CORES,
+    "many_pixels": ON_TENSOR_CORES,
+    "wide_kernel": ON_TENSOR_CORES,
+    "high_kernel": ON_TENSOR_CORES,
+    "beyond_tensor_cores": set(),
+    "stride_2": STRIDED,
+    "stride_2_many_pixels": STRIDED,
+    "kernel_2_stride_2": STRIDED,
+    "kernel_4_stride_2": STRIDED,
+    "high_kernel_stride_2": STRIDED,
+    "strides_1_and_2": STRIDED,
+    "strides_2_and_1": set(),
+    "stride_3": set(),
+    "kernel_1_stride_2": set(),
+    "kernel_5_stride_2": set(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,61 +101,87 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def names_of(row: dict[str, Any]) -> str:
-    """The names of all kernels that ran."""
-    return " ".join(use["name"] for found in row["kernels"].values() for use in found)
+def names_of(row: dict[str, Any]) -> set[str]:
+    """The names of those kernels of the convolution that ran."""
+    names = {use["name"].split("<")[0] for found in row["kernels"].values() for use in found}
+    return names & (ON_TENSOR_CORES | STRIDED)
 
 
-def test_magnitudes_kernels_and_widths(small: Path, tmp_path: Path, harness: Callable[..., Any]) -> None:
+def test_magnitudes_kernels_widths_and_strides(small: Path, tmp_path: Path, harness: Callable[..., Any]) -> None:
     problem = tmp_path / "shapes.py"
     problem.write_text(PROBLEM)
-    cases = ("tiny_and_huge", "many_pixels", "wide_kernel", "high_kernel", "beyond_tensor_cores")
-    chosen = [word for case in cases for word in ("--case", case)]
+    chosen = [word for case in KERNELS_OF for word in ("--case", case)]
     ran = harness("evaluate", small, "--problem", problem, "--device", "cpu", "--seed", "4" * 32, "--json", *chosen)
-    assert {(row["case"], row["status"]) for row in ran.rows} == {(case, "PASSED") for case in cases}, ran.out + ran.err
-    for row in ran.rows:
-        found = {name for name in ON_TENSOR_CORES if name in names_of(row)}
-        assert found == (set() if row["case"] == "beyond_tensor_cores" else ON_TENSOR_CORES), row["case"]
+    received = {row["case"]: (row["status"], names_of(row)) for row in ran.rows}
+    assert received == {case: ("PASSED", kernels) for case, kernels in KERNELS_OF.items()}, ran.out + ran.err
 
 
 def test_small_batches_have_torch_convolve(harness: Callable[..., Any]) -> None:
     ran = harness("evaluate", f"{STEM}/tensor", "--case", "odd", "--device", "cpu", "--json")
     (row,) = ran.rows
     assert row["status"] == "PASSED", row["message"]
-    assert "correlate" not in names_of(row)
+    assert not names_of(row)
 
 
-def test_the_emulator_finds_nothing_in_a_small_convolution(small: Path, harness: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("case", "kernels"), [("odd", ON_TENSOR_CORES), ("stride_2", STRIDED)])
+def test_the_emulator_finds_nothing_in_a_small_convolution(
+    small: Path, harness: Callable[..., Any], case: str, kernels: set[str]
+) -> None:
     """wgmma, the ring, its barriers and bulk copies both ways, all accesses checked."""
-    ran = harness("check", small, "--problem", STEM, "--case", "odd", "--json")
+    ran = harness("check", small, "--problem", STEM, "--case", case, "--json")
     (row,) = ran.rows
     assert row["status"] == "PASSED", ran.out + ran.err
-    assert all(name in names_of(row) for name in ON_TENSOR_CORES)
+    assert names_of(row) == kernels
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "status"),
+    ("case", "old", "new", "status"),
     [
-        ("place - y * c.pitch - x", "place - y * c.pitch", "WRONG_OUTPUT"),
+        ("tiny_and_huge", "place - y * c.pitch - x", "place - y * c.pitch", "WRONG_OUTPUT"),
         (
+            "tiny_and_huge",
             "c.farthest - tap / c.kernel_x * c.pitch - tap % c.kernel_x",
             "c.farthest - tap / c.kernel_x * c.pitch",
             "WRONG_GRADIENT",
         ),
-        ("return launch_correlate<Pass::kRescue>(c, device, stream);", "return status;", "WRONG_OUTPUT"),
+        (
+            "tiny_and_huge",
+            "return launch_correlate<Pass::kRescue>(c, device, stream);",
+            "return status;",
+            "WRONG_OUTPUT",
+        ),
+        ("stride_2", "from_row - x / kStride", "from_row", "WRONG_OUTPUT"),
+        ("stride_2", "is_whole ? 0 : existing_values(p, first + lane % 4 * 2)", "~0u", "WRONG_OUTPUT"),
+        (
+            "stride_2",
+            "return launch_correlate_phases<Pass::kRescue>(phases, device, stream);",
+            "return status;",
+            "WRONG_OUTPUT",
+        ),
+        ("stride_2", "pixels + x / kStride", "pixels", "WRONG_GRADIENT"),
+        ("stride_2", "s.first_tap + ", "", "WRONG_GRADIENT"),
     ],
-    ids=["taps_of_a_row_at_one_place", "the_same_in_the_weights_gradient", "nobody_is_rescued"],
+    ids=[
+        "taps_of_a_row_at_one_place",
+        "the_same_in_the_weights_gradient",
+        "nobody_is_rescued",
+        "taps_of_a_phase_at_one_place",
+        "moments_of_pixels_behind_a_row",
+        "no_phase_is_rescued",
+        "the_same_in_the_gradient_of_a_phase",
+        "all_phases_as_the_first",
+    ],
 )
 def test_hostile_twin_gets_its_status(
-    small: Path, tmp_path: Path, harness: Callable[..., Any], old: str, new: str, status: str
+    small: Path, tmp_path: Path, harness: Callable[..., Any], case: str, old: str, new: str, status: str
 ) -> None:
     problem, twin = tmp_path / "shapes.py", tmp_path / "twin.py"
     problem.write_text(PROBLEM)
     text = small.read_text()
     assert old in text
     twin.write_text(text.replace(old, new))
-    case = ("--case", "tiny_and_huge")
-    ran = harness("evaluate", twin, "--problem", problem, *case, "--device", "cpu", "--seed", "5" * 32, "--json")
+    seed = ("--seed", "5" * 32)
+    ran = harness("evaluate", twin, "--problem", problem, "--case", case, "--device", "cpu", *seed, "--json")
     assert [row["status"] for row in ran.rows] == [status], ran.out + ran.err
 
 
@@ -140,42 +202,51 @@ def gradients_of(layers: torch.nn.Module, x: torch.Tensor, dy: torch.Tensor) -> 
     return [y.detach(), *torch.autograd.grad(y, [x, *layers.parameters()], dy)]
 
 
-# (batch, in, height, width), out channels, kernel, groups.
+# (batch, in, height, width), out channels, kernel, stride, groups.
 SHAPES = [
-    ((3, 64, 40, 52), 64, 3, 8),
-    ((2, 33, 70, 61), 40, 2, 5),
-    ((5, 64, 30, 30), 64, 1, 16),
-    ((2, 7, 33, 270), 9, 3, 3),
-    ((1, 64, 258, 256), 64, 3, 8),
-    ((140, 20, 8, 9), 63, 3, 7),
+    ((3, 64, 40, 52), 64, 3, 1, 8),
+    ((2, 33, 70, 61), 40, 2, 1, 5),
+    ((5, 64, 30, 30), 64, 1, 1, 16),
+    ((2, 7, 33, 270), 9, 3, 1, 3),
+    ((1, 64, 258, 256), 64, 3, 1, 8),
+    ((140, 20, 8, 9), 63, 3, 1, 7),
+    ((3, 64, 40, 52), 64, 3, 2, 8),
+    ((2, 33, 70, 61), 40, 2, 2, 5),
+    ((5, 64, 30, 30), 64, 4, 2, 16),
+    ((2, 7, 33, 567), 9, 3, 2, 3),
+    ((1, 64, 258, 256), 64, 4, 2, 8),
+    ((140, 20, 8, 9), 63, 3, 2, 7),
+    ((8, 64, 128, 128), 64, 2, 2, 8),
+    ((2, 33, 31, 200), 40, (3, 2), (1, 2), 5),
+    ((2, 24, 31, 200), 40, (5, 3), 2, 5),
 ]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e6])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_any_shape_and_cotangent(
-    solution: ModuleType, shape: tuple[tuple[int, int, int, int], int, int, int], scale: float
-) -> None:
-    size, out, kernel, groups = shape
+def test_any_shape_and_cotangent(solution: ModuleType, shape: tuple[Any, ...], scale: float) -> None:
+    size, out, kernel, stride, groups = shape
     torch.manual_seed(1)
-    layers = solution.ModelNew(size[1], out, kernel, 1, 1, groups).cuda()
+    layers = solution.ModelNew(size[1], out, kernel, stride, 1, groups).cuda()
     exact = torch.nn.Sequential(
-        torch.nn.ConvTranspose2d(size[1], out, kernel), torch.nn.GELU(), torch.nn.GroupNorm(groups, out)
+        torch.nn.ConvTranspose2d(size[1], out, kernel, stride), torch.nn.GELU(), torch.nn.GroupNorm(groups, out)
     )
     exact.load_state_dict(dict(zip(exact.state_dict(), layers.state_dict().values(), strict=True)))
+    exact = exact.cuda().double()
     x = torch.rand(size, device="cuda")
-    dy = torch.randn(size[0], out, size[2] + kernel - 1, size[3] + kernel - 1, device="cuda") * scale
+    dy = torch.randn(exact(x.double()).shape, device="cuda") * scale
     received = gradients_of(layers, x, dy)
-    expected = gradients_of(exact.cuda().double(), x.double(), dy.double())
+    expected = gradients_of(exact, x.double(), dy.double())
     for ours, right in zip(received, expected, strict=True):
         assert float((ours - right).norm() / right.norm()) < 1e-3
     assert all(map(torch.equal, received, gradients_of(layers, x, dy)))
 
 
 @pytest.mark.gpu
-def test_a_sample_that_is_not_finite_spoils_itself_alone(solution: ModuleType) -> None:
-    layers = solution.ModelNew(16, 32, 3, 1, 1, 4).cuda()
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_sample_that_is_not_finite_spoils_itself_alone(solution: ModuleType, stride: int) -> None:
+    layers = solution.ModelNew(16, 32, 3, stride, 1, 4).cuda()
     x = torch.rand(4, 16, 40, 40, device="cuda")
     clean = layers(x)
     x[1, 3, 5, 7], x[2, 0, 0, 0] = math.inf, math.nan
@@ -185,12 +256,15 @@ def test_a_sample_that_is_not_finite_spoils_itself_alone(solution: ModuleType) -
 
 
 @pytest.mark.gpu
-def test_memory_that_was_just_mapped_changes_no_bit(solution: ModuleType) -> None:
+@pytest.mark.parametrize(("stride", "size"), [(1, (128, 64, 256, 256)), (2, (64, 64, 128, 128))])
+def test_memory_that_was_just_mapped_changes_no_bit(
+    solution: ModuleType, stride: int, size: tuple[int, int, int, int]
+) -> None:
     """Stores are slow there, so that warpgroups meet in other orders."""
-    layers = solution.ModelNew(64, 64, 3, 1, 1, 8).cuda()
-    x = torch.rand(128, 64, 256, 256, device="cuda")
-    with torch.no_grad():
-        first = layers(x)
-        for _ in range(30):
-            torch.cuda.empty_cache()
-            assert torch.equal(layers(x), first)
+    layers = solution.ModelNew(64, 64, 3, stride, 1, 8).cuda()
+    x = torch.rand(size, device="cuda")
+    dy = torch.randn_like(layers(x))
+    first = gradients_of(layers, x, dy)
+    for _ in range(30):
+        torch.cuda.empty_cache()
+        assert all(map(torch.equal, gradients_of(layers, x, dy), first))

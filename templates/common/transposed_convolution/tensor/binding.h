@@ -1,34 +1,37 @@
-// The sizes of a transposed convolution of stride 1 of x by `weight` (in, out, kernel_y, kernel_x).
-DenseConvolution dense_convolution_of(const Tensor& x, const Tensor& weight) {
+// The sizes of a transposed convolution of x by `weight` (in, out, kernel_y, kernel_x).
+DenseConvolution dense_convolution_of(const Tensor& x, const Tensor& weight, int64_t stride_y, int64_t stride_x) {
   STD_TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && x.size(1) == weight.size(0), "x must be (batch, ",
                   weight.size(0), " channels, height, width)");
   constexpr int64_t kMost = 1 << 20;
   const bool is_small = x.size(1) < kMost && weight.size(1) < kMost && x.size(2) < kMost && x.size(3) < kMost &&
-                        weight.size(2) < kMost && weight.size(3) < kMost;
-  if (!is_small) return {0, 0, 0, 0, 0, 0, 0};
+                        weight.size(2) < kMost && weight.size(3) < kMost && stride_y > 0 && stride_y < kMost &&
+                        stride_x > 0 && stride_x < kMost;
+  if (!is_small) return {0, 0, 0, 0, 0, 0, 0, 1, 1};
   return {x.size(0),
           static_cast<int>(x.size(1)),
           static_cast<int>(weight.size(1)),
           static_cast<int>(x.size(2)),
           static_cast<int>(x.size(3)),
           static_cast<int>(weight.size(2)),
-          static_cast<int>(weight.size(3))};
+          static_cast<int>(weight.size(3)),
+          static_cast<int>(stride_y),
+          static_cast<int>(stride_x)};
 }
 
 // y and what its backward wants: z without the bias (batch, out, pitch), statistics (2, batch, groups), and every
 // sample's largest magnitude, as bits. Nothing where tensor cores do not suit.
 std::tuple<Wanted, Wanted, Wanted, Wanted> convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                                     const Tensor& norm_weight, const Tensor& norm_bias,
-                                                    int64_t groups, double eps) {
+                                                    int64_t stride_y, int64_t stride_x, int64_t groups, double eps) {
   check_float_input(x, x, "x");
   check_float_input(weight, x, "the weight of the convolution");
   check_float_input(norm_weight, x, "weight");
   check_float_input(norm_bias, x, "bias");
-  const DenseConvolution convolution = dense_convolution_of(x, weight);
+  const DenseConvolution convolution = dense_convolution_of(x, weight, stride_y, stride_x);
   const int device = x.get_device_index();
   if (!suits_tensor_cores(convolution, device)) return {};
   Tensor y = torch::stable::new_empty(
-      x, {x.size(0), weight.size(1), x.size(2) + weight.size(2) - 1, x.size(3) + weight.size(3) - 1});
+      x, {x.size(0), weight.size(1), convolution.fine_height(), convolution.fine_width()});
   Shape shape = shape_of(y, norm_weight, groups);
   shape.pitch = convolution.pitch();
   STD_TORCH_CHECK(norm_bias.numel() == shape.channels, "bias must have ", shape.channels, " elements");
@@ -53,12 +56,12 @@ std::tuple<Wanted, Wanted, Wanted, Wanted> convolve(const Tensor& x, const Tenso
 // The wanted gradients: of x, of the convolution's weight and bias, of the group norm's weight and bias.
 std::tuple<Wanted, Wanted, Wanted, Wanted, Wanted> gradients(
     const Tensor& dy, const Tensor& x, const Tensor& z, const Tensor& weight, const Tensor& bias,
-    const Tensor& norm_weight, const Tensor& statistics, const Tensor& magnitudes, int64_t groups, bool wants_x,
-    bool wants_weight, bool wants_bias, bool wants_norm_weight, bool wants_norm_bias) {
+    const Tensor& norm_weight, const Tensor& statistics, const Tensor& magnitudes, int64_t stride_y, int64_t stride_x,
+    int64_t groups, bool wants_x, bool wants_weight, bool wants_bias, bool wants_norm_weight, bool wants_norm_bias) {
   const Shape shape = shape_of(dy, norm_weight, groups);
   check_float_input(dy, x, "the gradient of y");
   const float* mean = input_floats(statistics);
-  const DenseBackward backward = {dense_convolution_of(x, weight),
+  const DenseBackward backward = {dense_convolution_of(x, weight, stride_y, stride_x),
                                   groups,
                                   input_floats(dy),
                                   input_floats(x),

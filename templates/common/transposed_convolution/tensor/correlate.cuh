@@ -74,12 +74,13 @@ __device__ inline void store_step(const Correlation& c, const float (&rows)[2][3
   }
 }
 
-// The moments of the values in front of `end`, if a step reaches it; value i is pixel first + i / 2 * 8 + i % 2.
-__device__ inline Moments moments_of_last(const float (&row)[32], int first, int64_t end) {
+// The moments of those values that exist, if any; a first one that does not has no others behind it.
+template <typename Exists>
+__device__ __forceinline__ Moments moments_of_some(const float (&row)[32], const Exists& exists) {
   Moments moments = {0.0f, 0.0f, 0.0f};
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    if (first + i / 2 * 8 + i % 2 < end) {
+    if (exists(i)) {
       moments.count += 1.0f;
       moments.mean += row[i] - row[0];
     }
@@ -88,9 +89,14 @@ __device__ inline Moments moments_of_last(const float (&row)[32], int first, int
   moments.mean = row[0] + moments.mean / moments.count;
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    if (first + i / 2 * 8 + i % 2 < end) moments.m2 += (row[i] - moments.mean) * (row[i] - moments.mean);
+    if (exists(i)) moments.m2 += (row[i] - moments.mean) * (row[i] - moments.mean);
   }
   return moments;
+}
+
+// The moments of the values in front of `end`, if a step reaches it; value i is pixel first + i / 2 * 8 + i % 2.
+__device__ inline Moments moments_of_last(const float (&row)[32], int first, int64_t end) {
+  return moments_of_some(row, [&](int i) { return first + i / 2 * 8 + i % 2 < end; });
 }
 
 // The moments of a whole step's. Equal values have their exact mean, here as above.
@@ -114,6 +120,22 @@ __device__ inline int part_of(const Correlation& c, int64_t sample, int group) {
   const int64_t steps = c.samples * c.steps;
   const int64_t first_block = ((sample * c.steps + 1) * gridDim.x - 1) / steps;
   return static_cast<int>(blockIdx.x - first_block) * kMultiplyGroups + group;
+}
+
+// Merges the moments that four lanes have of a channel, and writes them.
+__device__ __forceinline__ void store_moments(const Correlation& c, Moments (&running)[2], int64_t sample, int part) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int offset = 1; offset < 4; offset *= 2) {
+      running[half] = MergeMoments()(running[half], from_lane_above(running[half], offset));
+    }
+    const int target = warp * 16 + lane / 4 + half * 8;
+    const int64_t channel = sample * c.targets + target;
+    if (lane % 4 == 0 && target < c.targets) c.moments[channel * c.parts + part] = running[half];
+  }
 }
 
 // Every third slot, by one warpgroup.
@@ -211,16 +233,7 @@ __device__ inline void multiply_slots(const Correlation& c, const uint8_t* weigh
       if (place >= kRing) place -= kRing;
     }
     if constexpr (kPass != Pass::kGradient) {
-      const int part = part_of(c, stretch.sample, group);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int offset = 1; offset < 4; offset *= 2) {
-          running[half] = MergeMoments()(running[half], from_lane_above(running[half], offset));
-        }
-        const int64_t channel = stretch.sample * c.targets + targets[half];
-        if (lane % 4 == 0 && targets[half] < c.targets) c.moments[channel * c.parts + part] = running[half];
-      }
+      store_moments(c, running, stretch.sample, part_of(c, stretch.sample, group));
     }
   }
 }

@@ -1,5 +1,5 @@
-// The gradient of z as halves, for both products of the backward: (samples, eights, plane, eight), one power of two a
-// sample. Rows are `pitch` apart; what lies beside the image is 0.
+// The gradient of z as halves, for both products of the backward: (phases, samples, eights, plane, eight), one power of
+// two a sample. Rows are `pitch` apart; what lies beside the image is 0.
 
 constexpr int kHalvesThreads = 256;
 constexpr int kPixelsOfThread = 4;
@@ -23,6 +23,35 @@ struct GradientHalves {
   int* exponents;  // of samples
   uint8_t* halves;
   float* sums;  // of the gradient, (samples, channels, tiles)
+  int stride_y;
+};
+
+// A pixel of a thread, and where it lies in dy. With strides two neighbours of dy lie in two lines, so that the tiles of
+// a py go twice along its lines.
+template <bool kStrided>
+struct HalvesPixel {
+  int phase = 0;
+  int pixel;  // of the phase's line
+  int row;
+  int column;
+
+  __device__ HalvesPixel(const GradientHalves& g, int i) {
+    const int of_tile = i * kHalvesThreads + static_cast<int>(threadIdx.x);
+    if constexpr (!kStrided) {
+      pixel = static_cast<int>(blockIdx.x) * kHalvesTile + of_tile;
+      row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
+      column = pixel - row * g.pitch;
+    } else {
+      const int tiles = static_cast<int>(gridDim.x) / g.stride_y;
+      const int py = static_cast<int>(blockIdx.x) / tiles;
+      const int px = of_tile % kStride;
+      pixel = (static_cast<int>(blockIdx.x) % tiles * kHalvesTile + of_tile) / kStride;
+      phase = py * kStride + px;
+      row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
+      column = (pixel - row * g.pitch) * kStride + px;
+      row = row * g.stride_y + py;
+    }
+  }
 };
 
 // The exponent of a sample's scale: no group's gradient exceeds its bound.
@@ -36,6 +65,7 @@ __device__ inline int gradient_exponent(const GradientHalves& g, int64_t sample)
 }
 
 // Grid (tiles, eights, samples).
+template <bool kStrided>
 __global__ void __launch_bounds__(kHalvesThreads, 3)
     gradient_halves(const __grid_constant__ GradientHalves g, Shift shift) {
   __shared__ float warp_sums[kHalvesThreads / kWarpSize][kEight];
@@ -59,10 +89,8 @@ __global__ void __launch_bounds__(kHalvesThreads, 3)
   int offsets[kPixelsOfThread];  // in an image; -1 beside it
 #pragma unroll
   for (int j = 0; j < kPixelsOfThread; ++j) {
-    const int pixel = static_cast<int>(blockIdx.x) * kHalvesTile + j * kHalvesThreads + static_cast<int>(threadIdx.x);
-    const int row = static_cast<int>(__umulhi(pixel, g.inverse_pitch));
-    const int column = pixel - row * g.pitch;
-    offsets[j] = row < g.height && column < g.width ? row * g.width + column : -1;
+    const HalvesPixel<kStrided> at(g, j);
+    offsets[j] = at.row < g.height && at.column < g.width ? at.row * g.width + at.column : -1;
   }
   float halves[kPixelsOfThread][kEight];
   float sums[kEight];
@@ -86,11 +114,12 @@ __global__ void __launch_bounds__(kHalvesThreads, 3)
       }
     }
   }
-  uint8_t* const to = g.halves + (sample * gridDim.y + blockIdx.y) * static_cast<int64_t>(g.plane) * kEightBytes;
 #pragma unroll
   for (int j = 0; j < kPixelsOfThread; ++j) {
-    const int pixel = static_cast<int>(blockIdx.x) * kHalvesTile + j * kHalvesThreads + static_cast<int>(threadIdx.x);
-    if (pixel < g.plane) reinterpret_cast<uint4*>(to)[pixel] = eight_halves(halves[j]);
+    const HalvesPixel<kStrided> at(g, j);
+    const int64_t line = ((kStrided ? at.phase * int64_t{gridDim.z} : 0) + sample) * gridDim.y + blockIdx.y;
+    uint8_t* const to = g.halves + line * static_cast<int64_t>(g.plane) * kEightBytes;
+    if (at.pixel < g.plane) reinterpret_cast<uint4*>(to)[at.pixel] = eight_halves(halves[j]);
   }
 #pragma unroll
   for (int i = 0; i < kEight; ++i) {

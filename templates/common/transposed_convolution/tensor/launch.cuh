@@ -7,11 +7,25 @@ inline int device_attribute(cudaDeviceAttr attribute, int device) {
   return cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess ? value : 0;
 }
 
-// Pixels from a row of the gradient's halves to the next: eights of pixels lie within one row.
-inline int64_t gradient_pitch(const DenseConvolution& convolution) { return ceil_div(convolution.fine_width(), 8) * 8; }
+// Pixels from a row of x to the next, on its line: behind a row lie the zeros that the taps of a phase reach.
+inline int64_t line_pitch(const DenseConvolution& convolution) {
+  return int64_t{convolution.width} + convolution.phase_taps_x() - 1;
+}
 
+// The same of the gradient's halves: eights of pixels lie within one row.
+inline int64_t gradient_pitch(const DenseConvolution& convolution) { return ceil_div(line_pitch(convolution), 8) * 8; }
+
+// Of a phase.
 inline int64_t farthest_tap(const DenseConvolution& convolution, int64_t pitch) {
-  return (convolution.kernel_y - 1) * pitch + convolution.kernel_x - 1;
+  return (convolution.phase_taps_y() - 1) * pitch + convolution.phase_taps_x() - 1;
+}
+
+// Whether there are kernels for the strides, and taps of all phases fit where these keep them.
+inline bool suits_strides(const DenseConvolution& convolution) {
+  if (convolution.kernel_y < convolution.stride_y || convolution.kernel_x < convolution.stride_x) return false;
+  if (convolution.phase_taps_y() * convolution.kernel_x > kMostTaps) return false;
+  if (convolution.kernel_y * convolution.kernel_x > kMostGatheredTaps) return false;
+  return !convolution.is_strided() || (convolution.stride_y <= 2 && convolution.stride_x == kStride);
 }
 
 bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
@@ -20,9 +34,10 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   const int64_t pitch = gradient_pitch(convolution);
   if (convolution.samples < 1 || convolution.samples > kMostSamples) return false;
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
-  if (convolution.kernel_y * convolution.kernel_x > kMostTaps) return false;
+  if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2 || (convolution.height + convolution.kernel_y) * pitch > kMostPixels) return false;
+  if (convolution.fine_width() < 2) return false;
+  if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;
   return device_attribute(cudaDevAttrComputeCapabilityMajor, device) == 9 &&
@@ -30,19 +45,21 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
 }
 
 inline int forward_steps(const DenseConvolution& convolution) {
-  return static_cast<int>(ceil_div(convolution.fine_plane(), kSlot));
+  const int64_t rows = int64_t{convolution.height} + convolution.phase_taps_y() - 1;
+  return static_cast<int>(ceil_div(rows * line_pitch(convolution), kSlot));
 }
 
-// Blocks that correlate: one a multiprocessor.
-inline int64_t correlating_blocks(int64_t steps, int device) {
+// Blocks that correlate, in each of `rows` of a grid: one a multiprocessor.
+inline int64_t correlating_blocks(int64_t steps, int device, int rows = 1) {
   const int64_t processors = device_attribute(cudaDevAttrMultiProcessorCount, device);
-  return steps < processors ? steps : processors;
+  const int64_t of_row = processors > rows ? processors / rows : 1;
+  return steps < of_row ? steps : of_row;
 }
 
 int64_t moment_parts(const DenseConvolution& convolution, int device) {
   const int64_t steps = convolution.samples * forward_steps(convolution);
-  const int64_t of_block = steps / correlating_blocks(steps, device);
-  return kMultiplyGroups * (ceil_div(forward_steps(convolution), of_block) + 1);
+  const int64_t of_block = steps / correlating_blocks(steps, device, convolution.stride_y);
+  return convolution.stride_y * kMultiplyGroups * (ceil_div(forward_steps(convolution), of_block) + 1);
 }
 
 inline int64_t weight_bytes(const DenseConvolution& convolution) {
@@ -79,6 +96,32 @@ LaunchStatus launch_correlate(const Correlation& c, int device, cudaStream_t str
   return launched("correlate");
 }
 
+inline Phases phases_of(const Correlation& c, const DenseConvolution& convolution) {
+  return {c, convolution.stride_y, static_cast<int>(convolution.fine_height()),
+          static_cast<int>(convolution.fine_width())};
+}
+
+template <Pass kPass>
+LaunchStatus launch_correlate_phases(const Phases& phases, int device, cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(correlate_phases<kPass>),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kCorrelateShared<kPass>);
+  if (error != cudaSuccess) return {"correlate_phases", cudaGetErrorString(error)};
+  const int64_t steps = phases.line.samples * phases.line.steps;
+  const dim3 grid(static_cast<unsigned>(correlating_blocks(steps, device, phases.stride_y)),
+                  static_cast<unsigned>(phases.stride_y));
+  correlate_phases<kPass><<<grid, kCorrelateThreads, kCorrelateShared<kPass>, stream>>>(phases);
+  return launched("correlate_phases");
+}
+
+LaunchStatus launch_gather_phases(const Phases& phases, int device, cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(gather_phases),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kGatherShared);
+  if (error != cudaSuccess) return {"gather_phases", cudaGetErrorString(error)};
+  const unsigned blocks = static_cast<unsigned>(correlating_blocks(phases.line.samples * phases.line.steps, device));
+  gather_phases<<<blocks, kGatherThreads, kGatherShared, stream>>>(phases);
+  return launched("gather_phases");
+}
+
 LaunchStatus launch_prepare_weights(const Taps& taps, uint8_t* scratch, cudaStream_t stream) {
   int* const exponents = reinterpret_cast<int*>(scratch + int64_t{taps.count} * kTapBytes);
   prepare_weights<<<kMostChannels, 128, 0, stream>>>(taps, scratch, exponents);
@@ -95,7 +138,7 @@ LaunchStatus launch_convolve(const float* x, const float* weight, const float* b
                                                 convolution.out, false},
                                                scratch, stream);
   if (status.kernel != nullptr) return status;
-  Correlation c = correlation_of(convolution, convolution.fine_width(), scratch);
+  Correlation c = correlation_of(convolution, line_pitch(convolution), scratch);
   c.sources = convolution.in;
   c.targets = convolution.out;
   c.steps = forward_steps(convolution);
@@ -112,6 +155,12 @@ LaunchStatus launch_convolve(const float* x, const float* weight, const float* b
       cudaMemsetAsync(magnitudes, 0, c.samples * sizeof(unsigned), stream) != cudaSuccess) {
     return launched("clearing moments");
   }
+  if (convolution.is_strided()) {
+    const Phases phases = phases_of(c, convolution);
+    status = launch_correlate_phases<Pass::kForward>(phases, device, stream);
+    if (status.kernel != nullptr) return status;
+    return launch_correlate_phases<Pass::kRescue>(phases, device, stream);
+  }
   status = launch_correlate<Pass::kForward>(c, device, stream);
   if (status.kernel != nullptr) return status;
   return launch_correlate<Pass::kRescue>(c, device, stream);
@@ -122,10 +171,11 @@ struct BackwardLayout {
   Shape shape;
   int64_t pitch;
   int64_t steps;  // of an image of x
-  int64_t plane;  // of the gradient's halves: what any tap reaches from whole slots
+  int64_t plane;  // of a phase of the gradient's halves: what any tap reaches from whole slots
   int64_t tiles;
   int64_t taps;
-  int64_t blocks;
+  int64_t phases;
+  int64_t blocks;  // that sum the weight's gradient, of a phase
 
   BackwardLayout(const DenseBackward& backward, int device) {
     const DenseConvolution& convolution = backward.convolution;
@@ -133,9 +183,10 @@ struct BackwardLayout {
     pitch = gradient_pitch(convolution);
     steps = ceil_div(convolution.height * pitch, kSlot);
     plane = steps * kSlot + farthest_tap(convolution, pitch);
-    tiles = ceil_div(plane, kHalvesTile);
+    tiles = convolution.stride_y * ceil_div(plane * convolution.stride_x, kHalvesTile);
     taps = int64_t{convolution.kernel_y} * convolution.kernel_x;
-    blocks = correlating_blocks(convolution.samples * steps, device);
+    phases = convolution.phases();
+    blocks = correlating_blocks(convolution.samples * steps, device, convolution.phases());
   }
 
   int64_t rows() const { return shape.samples * shape.channels; }
@@ -145,7 +196,8 @@ struct BackwardLayout {
   int64_t weights() const { return shifts() + aligned<float>(rows() * tiles); }
   int64_t partial() const { return weights() + aligned<uint8_t>(taps * kTapBytes) + aligned<int>(kMostChannels); }
   int64_t halves() const { return partial() + aligned<float>(blocks * taps * kTapSums); }
-  int64_t bytes() const { return halves() + shape.samples * kEights * plane * kEightBytes; }
+  int64_t phase_bytes() const { return shape.samples * kEights * plane * kEightBytes; }
+  int64_t bytes() const { return halves() + phases * phase_bytes(); }
 
   // Bytes of so many, up to where anything may begin.
   template <typename T>
@@ -178,28 +230,61 @@ inline LaunchStatus launch_halves(const DenseBackward& backward, const BackwardL
   g.exponents = reinterpret_cast<int*>(scratch + layout.exponents());
   g.halves = scratch + layout.halves();
   g.sums = reinterpret_cast<float*>(scratch + layout.shifts());
+  g.stride_y = backward.convolution.stride_y;
   const dim3 grid(static_cast<unsigned>(layout.tiles), kEights, static_cast<unsigned>(layout.shape.samples));
-  gradient_halves<<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
+  if (backward.convolution.is_strided()) gradient_halves<true><<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
+  else gradient_halves<false><<<grid, kHalvesThreads, 0, stream>>>(g, backward.bias);
   const LaunchStatus status = launched("gradient_halves");
   if (status.kernel != nullptr || dbias == nullptr) return status;
   return launch_shift_gradient(nullptr, g.sums, layout.shape, layout.tiles, dbias, stream);
+}
+
+// The gradient's correlation, for the sums of phase (py, px): with the line and the taps of this phase alone.
+inline WeightSums sums_of_phase(const DenseBackward& backward, const BackwardLayout& layout,
+                                const Correlation& gradient, float* partial, int py, int px) {
+  DenseConvolution phase = backward.convolution;
+  phase.kernel_y = (phase.kernel_y - py + phase.stride_y - 1) / phase.stride_y;
+  phase.kernel_x = (phase.kernel_x - px + phase.stride_x - 1) / phase.stride_x;
+  phase.stride_y = phase.stride_x = 1;
+  const DenseConvolution& all = backward.convolution;
+  Correlation c = gradient;
+  c.kernel_y = phase.kernel_y;
+  c.kernel_x = phase.kernel_x;
+  c.farthest = static_cast<int>(farthest_tap(phase, layout.pitch));
+  c.lead = static_cast<int>(ceil_div(c.farthest, kSlot));
+  c.planes += (py * all.stride_x + px) * layout.phase_bytes();
+  return {c, backward.x, all.in, backward.magnitudes, partial, static_cast<int>(layout.taps), py * all.kernel_x + px,
+          all.stride_y * all.kernel_x};
+}
+
+template <bool kStrided>
+LaunchStatus launch_sums_of_phases(const DenseBackward& backward, const BackwardLayout& layout,
+                                   const Correlation& gradient, float* partial, cudaStream_t stream) {
+  const DenseConvolution& convolution = backward.convolution;
+  SumsOfPhases<kStrided> sums = {};
+  for (int phase = 0; phase < convolution.phases(); ++phase) {
+    sums.of_phase[phase] = sums_of_phase(backward, layout, gradient, partial, phase / convolution.stride_x,
+                                         phase % convolution.stride_x);
+  }
+  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(sum_weight_gradient<kStrided>),
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSumShared);
+  if (error != cudaSuccess) return {"sum_weight_gradient", cudaGetErrorString(error)};
+  const dim3 grid(static_cast<unsigned>(layout.blocks), static_cast<unsigned>(layout.phases));
+  sum_weight_gradient<kStrided><<<grid, kSumThreads, kSumShared, stream>>>(sums);
+  return launched("sum_weight_gradient");
 }
 
 inline LaunchStatus launch_weight_sums(const DenseBackward& backward, const BackwardLayout& layout,
                                        const Correlation& gradient, float* partial, float* dweight,
                                        cudaStream_t stream) {
   const DenseConvolution& convolution = backward.convolution;
-  const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(sum_weight_gradient),
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSumShared);
-  if (error != cudaSuccess) return {"sum_weight_gradient", cudaGetErrorString(error)};
-  const WeightSums sums = {gradient, backward.x, convolution.in, backward.magnitudes, partial};
-  const unsigned blocks = static_cast<unsigned>(layout.blocks);
-  sum_weight_gradient<<<blocks, kSumThreads, kSumShared, stream>>>(sums);
-  const LaunchStatus status = launched("sum_weight_gradient");
+  const LaunchStatus status =
+      convolution.is_strided() ? launch_sums_of_phases<true>(backward, layout, gradient, partial, stream)
+                               : launch_sums_of_phases<false>(backward, layout, gradient, partial, stream);
   if (status.kernel != nullptr) return status;
   const int taps = static_cast<int>(layout.taps);
   add_weight_sums<<<static_cast<unsigned>(taps * kTapSums / 256), 256, 0, stream>>>(
-      partial, static_cast<int>(blocks), taps, convolution.in, convolution.out, dweight);
+      partial, static_cast<int>(layout.blocks), taps, convolution.in, convolution.out, dweight);
   return launched("add_weight_sums");
 }
 
@@ -231,10 +316,11 @@ LaunchStatus launch_gradients(const DenseBackward& backward, const DenseGradient
   if (gradients.x != nullptr) {
     const int taps = static_cast<int>(layout.taps);
     status = launch_prepare_weights({backward.weight, int64_t{convolution.out} * taps, taps, taps, convolution.out,
-                                     convolution.in, true},
+                                     convolution.in, !convolution.is_strided()},
                                     scratch + layout.weights(), stream);
     if (status.kernel != nullptr) return status;
-    status = launch_correlate<Pass::kGradient>(c, device, stream);
+    status = convolution.is_strided() ? launch_gather_phases(phases_of(c, convolution), device, stream)
+                                      : launch_correlate<Pass::kGradient>(c, device, stream);
     if (status.kernel != nullptr) return status;
   }
   if (gradients.weight != nullptr) {

@@ -1,5 +1,5 @@
-// A transposed convolution of stride 1 without padding: (samples, in, height, width) becomes
-// (samples, out, height + kernel_y - 1, width + kernel_x - 1). Weights are (in, out, kernel_y, kernel_x).
+// A transposed convolution without padding: (samples, in, height, width) becomes (samples, out, fine_height, fine_width).
+// Weights are (in, out, kernel_y, kernel_x).
 struct DenseConvolution {
   int64_t samples;
   int in;
@@ -8,13 +8,22 @@ struct DenseConvolution {
   int width;
   int kernel_y;
   int kernel_x;
+  int stride_y;
+  int stride_x;
 
-  int64_t fine_width() const { return width + kernel_x - 1; }
-  int64_t fine_plane() const { return (height + kernel_y - 1) * fine_width(); }
+  bool is_strided() const { return stride_y != 1 || stride_x != 1; }
+  int64_t fine_height() const { return (int64_t{height} - 1) * stride_y + kernel_y; }
+  int64_t fine_width() const { return (int64_t{width} - 1) * stride_x + kernel_x; }
+  int64_t fine_plane() const { return fine_height() * fine_width(); }
   int64_t pitch() const { return (fine_plane() + 31) / 32 * 32; }  // of planes of z: whole lines of caches
+
+  // A phase is the outputs at one place modulo the strides; these are the most taps that reach one along an axis.
+  int phase_taps_y() const { return (kernel_y + stride_y - 1) / stride_y; }
+  int phase_taps_x() const { return (kernel_x + stride_x - 1) / stride_x; }
+  int phases() const { return stride_y * stride_x; }
 };
 
-// Whether tensor cores convolve: by the device, channels, taps and the width of images.
+// Whether tensor cores convolve: by the device, channels, strides, taps and the width of images.
 bool suits_tensor_cores(const DenseConvolution& convolution, int device);
 
 // The parts in which launch_convolve gathers the moments of a channel of a sample; three floats each.

@@ -11,6 +11,12 @@
 
 {% include "common/transposed_convolution/tensor/correlate.cuh" %}
 
+{% include "common/transposed_convolution/tensor/multiply_narrow.cuh" %}
+
+{% include "common/transposed_convolution/tensor/phases.cuh" %}
+
+{% include "common/transposed_convolution/tensor/gather.cuh" %}
+
 {% include "common/transposed_convolution/tensor/gradient_halves.cuh" %}
 
 {% include "common/transposed_convolution/tensor/multiply_pixels.cuh" %}

@@ -2,9 +2,12 @@
 // summed over pixels. The gradient's ring is that of the correlation; x lies in stages of a slot each. Four warps bring
 // both, three warpgroups sum three taps each. Every block sums the slots of its stretches; its sums go to memory where
 // the scale changes, and before they get so long that tensor cores, which do not round, would lose digits.
+//
+// With strides each phase has its line and its share of the taps, six at most: a row of the grid sums one phase.
 
-constexpr int kTapsOfGroup = 3;
-constexpr int kSumGroups = kMostTaps / kTapsOfGroup;
+template <bool kStrided>
+constexpr int kTapsOfGroup = kStrided ? 2 : 3;
+constexpr int kSumGroups = 3;
 constexpr int kSumThreads = 128 * (1 + kSumGroups);
 constexpr int kStages = 4;
 constexpr int kStageEight = kSlot * kEightBytes;
@@ -20,6 +23,14 @@ struct WeightSums {
   int channels;              // of x
   const unsigned* magnitudes;  // of x's samples
   float* partial;             // (blocks, taps, in, out) of kMostChannels each
+  int taps;        // of the kernel
+  int first_tap;   // of the kernel, in this phase
+  int next_tap_y;  // from a row of the phase's taps to the next
+};
+
+template <bool kStrided>
+struct SumsOfPhases {
+  WeightSums of_phase[kStrided ? kMostPhases : 1];
 };
 
 // Brings this warp's granules of both.
@@ -79,15 +90,18 @@ __device__ __forceinline__ void load_pixels(const uint8_t* first, uint32_t (&lef
 }
 
 // Adds to this block's sums in memory, or writes them.
-__device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOfGroup][32], int group, int exponent,
-                                bool is_first) {
+template <bool kStrided>
+__device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOfGroup<kStrided>][32], int group,
+                                int exponent, bool is_first) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
-  const int taps = s.gradient.kernel_y * s.gradient.kernel_x;
+  const int kernel_x = s.gradient.kernel_x;
+  const int taps = kStrided ? s.taps : s.gradient.kernel_y * kernel_x;
 #pragma unroll
-  for (int i = 0; i < kTapsOfGroup; ++i) {
-    const int tap = group * kTapsOfGroup + i;
-    if (tap >= taps) break;
+  for (int i = 0; i < kTapsOfGroup<kStrided>; ++i) {
+    int tap = group * kTapsOfGroup<kStrided> + i;
+    if (tap >= s.gradient.kernel_y * kernel_x) break;
+    if (kStrided) tap = s.first_tap + tap / kernel_x * s.next_tap_y + tap % kernel_x * kStride;
     float* const of_tap = s.partial + (static_cast<int64_t>(blockIdx.x) * taps + tap) * kTapSums;
 #pragma unroll
     for (int j = 0; j < 32; j += 2) {
@@ -104,42 +118,45 @@ __device__ inline void add_sums(const WeightSums& s, const float (&sums)[kTapsOf
   }
 }
 
-// Sums three taps, by one warpgroup.
+// Sums some taps, by one warpgroup.
+template <bool kStrided>
 __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const uint8_t* stages,
                                  SlotBarriers& barriers, int group) {
   const Correlation& c = s.gradient;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize % 4;
+  constexpr int kTaps = kTapsOfGroup<kStrided>;
   const uint64_t right = pixels_descriptor(shared_address(ring), SumRing::kPlane);
-  int shifts[kTapsOfGroup];
+  int shifts[kTaps];
 #pragma unroll
-  for (int i = 0; i < kTapsOfGroup; ++i) {
-    const int tap = group * kTapsOfGroup + i;
+  for (int i = 0; i < kTaps; ++i) {
+    const int tap = group * kTaps + i;
     shifts[i] = tap < c.kernel_y * c.kernel_x ? c.farthest - tap / c.kernel_x * c.pitch - tap % c.kernel_x : 0;
   }
+  const bool has_taps = !kStrided || group * kTaps < c.kernel_y * c.kernel_x;
   int slot = 0;
   int place = 0;
   bool is_first = true;
   Stretch stretch;
   for (Stretches<Pass::kGradient> stretches(c); stretches.next(stretch);) {
     const int exponent = c.exponents[stretch.sample] + sample_exponent(s.magnitudes[stretch.sample]);
-    float sums[kTapsOfGroup][32];
+    float sums[kTaps][32];
     int summed = 0;
 #pragma unroll 1
     for (int step = stretch.first - c.lead; step < stretch.first + stretch.count; ++step) {
       await_slot(barriers.full, slot);
-      if (step >= stretch.first) {
+      if (step >= stretch.first && has_taps) {
         if (summed == 0) {
 #pragma unroll
-          for (int i = 0; i < kTapsOfGroup; ++i) {
+          for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
             for (int j = 0; j < 32; ++j) sums[i][j] = 0.0f;
           }
         }
         const uint8_t* const stage = stages + slot % kStages * kStage + warp * 2 * kStageEight;
-        uint64_t from[kTapsOfGroup];
+        uint64_t from[kTaps];
 #pragma unroll
-        for (int i = 0; i < kTapsOfGroup; ++i) {
+        for (int i = 0; i < kTaps; ++i) {
           from[i] = right + (place - shifts[i] < 0 ? place - shifts[i] + SumRing::kPixels : place - shifts[i]);
         }
 #pragma unroll 1
@@ -149,7 +166,7 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
           load_pixels(stage + (first + 16) * kEightBytes, left[1]);
           begin_products();
 #pragma unroll
-          for (int i = 0; i < kTapsOfGroup; ++i) {
+          for (int i = 0; i < kTaps; ++i) {
             multiply_pixels(sums[i], left[0], from[i] + first);
             multiply_pixels(sums[i], left[1], from[i] + first + 16);
           }
@@ -158,7 +175,7 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
         }
         ++summed;
         if (summed == kSummedSlots || step + 1 == stretch.first + stretch.count) {
-          add_sums(s, sums, group, exponent, is_first);
+          add_sums<kStrided>(s, sums, group, exponent, is_first);
           is_first = false;
           summed = 0;
         }
@@ -171,9 +188,12 @@ __device__ inline void sum_slots(const WeightSums& s, const uint8_t* ring, const
   }
 }
 
-// Grid (multiprocessors, or steps where these are fewer).
-__global__ void __launch_bounds__(kSumThreads, 1) sum_weight_gradient(const __grid_constant__ WeightSums s) {
+// Grid (multiprocessors / phases, or steps where these are fewer; phases).
+template <bool kStrided>
+__global__ void __launch_bounds__(kSumThreads, 1)
+    sum_weight_gradient(const __grid_constant__ SumsOfPhases<kStrided> sums) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const WeightSums& s = sums.of_phase[kStrided ? blockIdx.y : 0];
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ SlotBarriers barriers;
   uint8_t* const stages = shared + SumRing::kBytes;
@@ -190,7 +210,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) sum_weight_gradient(const __gr
     bring_slots(s, shared, stages, barriers);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 136;");
-    sum_slots(s, shared, stages, barriers, __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0));
+    sum_slots<kStrided>(s, shared, stages, barriers, __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0));
   }
 #endif
 }
