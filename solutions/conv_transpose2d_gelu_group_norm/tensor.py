@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:5bfb729a9f80b62db3241132c45629cd8d5bd610452689d1e7d1fde88d274ba4
+# digest: sha256:ddc84c98c83363e0b43deeba396dbbbf8a3f682b63753c09047dba6d2814da45
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -2678,13 +2678,14 @@ inline bool suits_strides(const DenseConvolution& convolution) {
 
 bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   constexpr int64_t kMostSamples = 65535;       // by the grid of gradient_halves
-  constexpr int64_t kMostPixels = 1 << 20;      // that inverse_pitch divides
+  constexpr int64_t kMostPixels = 1 << 20;      // that inverse_pitch divides,
+  constexpr int64_t kMostPitch = 4000;          // by so many at most
   const int64_t pitch = gradient_pitch(convolution);
   if (convolution.samples < 1 || convolution.samples > kMostSamples) return false;
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
   if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2) return false;
+  if (convolution.fine_width() < 2 || pitch > kMostPitch) return false;
   if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;

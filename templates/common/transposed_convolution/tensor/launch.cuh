@@ -30,13 +30,14 @@ inline bool suits_strides(const DenseConvolution& convolution) {
 
 bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   constexpr int64_t kMostSamples = 65535;       // by the grid of gradient_halves
-  constexpr int64_t kMostPixels = 1 << 20;      // that inverse_pitch divides
+  constexpr int64_t kMostPixels = 1 << 20;      // that inverse_pitch divides,
+  constexpr int64_t kMostPitch = 4000;          // by so many at most
   const int64_t pitch = gradient_pitch(convolution);
   if (convolution.samples < 1 || convolution.samples > kMostSamples) return false;
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
   if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2) return false;
+  if (convolution.fine_width() < 2 || pitch > kMostPitch) return false;
   if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;
