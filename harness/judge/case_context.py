@@ -89,6 +89,7 @@ def forward_command(
     if usage.aside:
         others = exchange.write_others(context.fresh_inputs(derive_seed(str(seed), "aside")))
     exchange.poison([*exchange.outputs, *(region for _, region in buffers)])
+    exchange.surround(usage.fill)
     exchange.settle()
     positions = {name: position for position, name in exchange.input_names.items()}
     names = usage.frozen
@@ -103,6 +104,7 @@ def forward_command(
         differentiate=differentiate,
         thread_order=thread_order,
         order_seed=seed,
+        fill=usage.fill,
         frozen=frozen,
         aside=usage.aside,
         calls=usage.calls,

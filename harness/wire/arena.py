@@ -20,7 +20,10 @@ from harness.wire.tensors import Region
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096
-GUARD_BYTE = 0xFF  # NaN in every floating format
+#: Two bytes each, the low one first. NaN in every floating format; a large number of each sign, since
+#: code that compares drops NaN; zero, which is a valid index and a bin of a histogram.
+NANS = (0xFF, 0xFF)
+GUARDS = (NANS, (0xFB, 0x7B), (0xFB, 0xFB), (0, 0))
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -155,21 +158,30 @@ class Arena:
         # look like a write to all of them.
         return ordered.permute([order.index(dim) for dim in range(len(order))]).data
 
-    def fill(self, start: int, end: int) -> None:
-        """Fills the bytes from ``start`` up to ``end`` with the guard pattern."""
-        self._bytes[start:end] = GUARD_BYTE
+    def fill(self, start: int, end: int, pattern: tuple[int, int] = NANS) -> None:
+        """Fills the bytes from ``start`` up to ``end`` with a pattern: bytes of even offset, and of odd ones."""
+        if len(set(pattern)) == 1:
+            self._bytes[start:end] = pattern[0]
+            return
+        for parity, byte in enumerate(pattern):
+            self._bytes[start + (start + parity) % 2 : end : 2] = byte
 
-    def first_damage(self, start: int, end: int) -> int | None:
-        """Returns the offset of the first byte in a range that differs from the guard pattern.
+    def first_damage(self, start: int, end: int, pattern: tuple[int, int] = NANS) -> int | None:
+        """Returns the offset of the first byte in a range that differs from a pattern.
 
         Args:
             start: The first byte of the range.
             end: The byte after the last one.
+            pattern: What ``fill`` wrote.
 
         Returns:
             The offset, or None if all these bytes are intact.
         """
-        damaged = self._bytes[start:end] != GUARD_BYTE
+        held = self._bytes[start:end]
+        damaged = torch.empty_like(held, dtype=torch.bool)
+        for parity, byte in enumerate(pattern):
+            every_other = slice((start + parity) % 2, None, 2)
+            damaged[every_other] = held[every_other] != byte
         if not bool(damaged.any()):
             return None
         return start + int(damaged.to(torch.uint8).argmax())

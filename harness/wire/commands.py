@@ -103,6 +103,7 @@ class Forward:
         differentiate: Whether autograd records the call.
         thread_order: The order in which the emulator runs threads.
         order_seed: The seed of torch's generators and of a random thread order.
+        fill: Number of the pattern that fills new memory.
         frozen: The tensors that need no gradient in this trial, by ``input_key`` or the candidate's
             parameter name.
         aside: The instance that the worker calls on other values before it reads the result:
@@ -125,6 +126,7 @@ class Forward:
     differentiate: bool
     thread_order: str
     order_seed: int
+    fill: int = 0
     frozen: tuple[str, ...] = ()
     aside: str = ""
     calls: int = 1

@@ -265,6 +265,7 @@ class Worker:
         assert self._arena is not None
         assert self._make is not None
         self.platform.set_thread_order(command.thread_order, command.order_seed)
+        self.platform.set_fill(command.fill)
         older = self._succeeded() if command.aside == ANOTHER_INSTANCE else None
         self._instance.prepare(command)
         self.platform.know(self._instance.given())

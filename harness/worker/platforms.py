@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from harness.emulator.compiler import Mode
 from harness.emulator.device import emulated_cuda
 from harness.emulator.gpu_build import compile_for_gpu
 from harness.emulator.inline import InlineLoader
-from harness.emulator.session import CHECKED_FILLS, FILLS, EmulatorSession, ThreadOrder
+from harness.emulator.session import CHECKED_FILLS, FILLS, EmulatorSession, Fill, ThreadOrder
 from harness.emulator.toolchain import RuntimeLibraries
 from harness.scanning.kernel_languages import kernel_languages
 from harness.system.files import read_source, source_text
@@ -94,6 +93,9 @@ class Platform(Protocol):
     def set_thread_order(self, order: str, seed: int) -> None:
         """Sets the order of threads for later launches, if the device allows it."""
 
+    def set_fill(self, number: int) -> None:
+        """Chooses the pattern that fills new memory from now on."""
+
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
         """Registers the arena's tensors that kernels read, by the names that reports use."""
 
@@ -101,7 +103,7 @@ class Platform(Protocol):
         """Waits for all work on the device, and raises any fault of a kernel."""
 
     def poison(self, sizes: Sequence[int]) -> None:
-        """Makes new memory of these sizes (bytes) read as NaN, not as an earlier answer."""
+        """Makes new memory of these sizes (bytes) read as the pattern, not as an earlier answer."""
 
     def take_reports(self) -> list[dict[str, Any]]:
         """Returns the faults seen since the last call."""
@@ -166,7 +168,7 @@ class EmulatedPlatform:
         for module in (torch.autograd, torch._C._autograd):  # what counts operators cannot be switched off
             vars(module)["_enable_record_function"] = lambda enable: None
         self._is_checking = False
-        self._fills = itertools.cycle(FILLS)
+        self._fills: Sequence[Fill] = FILLS
         self._interpreted = Interpreted()
         self._compile: Callable[[str], Compiled] = lambda arch: Compiled(
             (), fault="", error="", line=None, kernel=None, log="", seconds=0.0
@@ -190,8 +192,8 @@ class EmulatedPlatform:
             self._interpreted = Interpreted.from_now_on()
         if check:
             self._session.set_architecture(check)
-            self._is_checking, self._fills = True, itertools.cycle(CHECKED_FILLS)
-            self._session.set_checking(True, next(self._fills))
+            self._is_checking, self._fills = True, CHECKED_FILLS
+            self._session.set_checking(True)
             self._session.set_exhaustive(exhaustive)
         mode: Mode = "check" if check else "fast"
         loader = InlineLoader(
@@ -208,9 +210,12 @@ class EmulatedPlatform:
         return emulated_cuda()
 
     def set_thread_order(self, order: str, seed: int) -> None:
-        """Passes the order to the runtime, and changes the fill of new memory."""
+        """Passes the order to the runtime."""
         self._session.set_thread_order(cast(ThreadOrder, order), seed)
-        self._session.set_checking(self._is_checking, next(self._fills))
+
+    def set_fill(self, number: int) -> None:
+        """Passes the pattern to the runtime."""
+        self._session.set_checking(self._is_checking, self._fills[number % len(self._fills)])
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
         """Passes the tensors to the runtime."""
@@ -302,7 +307,7 @@ class CudaPlatform:
         self._capability = builds_for or torch.cuda.get_device_capability(self.device)
         self._memory: cuda_memory.SharedDeviceMemory | None = None
         self._slots: cuda_memory.SharedDeviceMemory | None = None
-        self._fills = itertools.cycle(_BYTES)
+        self._fill = _BYTES[0]
         self._loader: CudaLoader | None = None
         self._written: frozenset[str] = frozenset()
 
@@ -338,6 +343,10 @@ class CudaPlatform:
     def set_thread_order(self, order: str, seed: int) -> None:
         """Does nothing: the hardware decides."""
 
+    def set_fill(self, number: int) -> None:
+        """Keeps the pattern for ``poison``."""
+        self._fill = _BYTES[number % len(_BYTES)]
+
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
         """Does nothing: the hardware knows its memory."""
 
@@ -347,8 +356,7 @@ class CudaPlatform:
 
     def poison(self, sizes: Sequence[int]) -> None:
         """Fills blocks of these sizes and returns them to torch's cache, which reuses them next."""
-        fill = next(self._fills)
-        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(fill) for size in sizes]
+        blocks = [torch.empty(size, dtype=torch.uint8, device=self.device).fill_(self._fill) for size in sizes]
         del blocks
 
     def take_reports(self) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
-# parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":1048576,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:ddc84c98c83363e0b43deeba396dbbbf8a3f682b63753c09047dba6d2814da45
+# parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":65536,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
+# digest: sha256:63fde1149bbd74a90e5a8c48352e57e963bf52640f761ff8d106ef3894c102ed
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -2648,7 +2648,7 @@ __global__ void __launch_bounds__(256) add_weight_sums(const float* partial, int
 
 // Chooses and launches the convolution on tensor cores.
 
-constexpr int64_t kFewestPixels = 1048576;  // of all images, below which torch convolves
+constexpr int64_t kFewestPixels = 65536;  // of all images, below which torch convolves
 
 inline int device_attribute(cudaDeviceAttr attribute, int device) {
   int value = 0;

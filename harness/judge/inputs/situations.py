@@ -91,6 +91,7 @@ class Usage:
         alone: Path of the only output that has a cotangent; empty for all outputs.
         again: Which further forward the outputs are of: ``AFTER_BACKWARD``, ``RECORDED``, or empty for
             the first one.
+        fill: Number of the pattern that surrounds what the judge gives, and fills new memory.
     """
 
     frozen: tuple[str, ...] = ()
@@ -104,6 +105,7 @@ class Usage:
     reorders: bool = True
     alone: str = ""
     again: str = ""
+    fill: int = 0
 
     def without(self, unsupported: Collection[str]) -> Usage:
         """Return this usage without the situations that the reference does not support."""

@@ -40,10 +40,10 @@ def spread(context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw)
         why instead.
     """
     try:
-        first = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0])
+        first = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0], fill=0)
         found: dict[str, dict[str, Any]] = {}
-        for _ in range(RUNS - 1):
-            again = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0])
+        for run in range(1, RUNS):
+            again = results_of(context, worker, clock, draw, trial=0, thread_order=THREAD_ORDERS[0], fill=run)
             for name, tensor in first.items():
                 other = again.get(name)
                 if other is not None and same_bytes(tensor, other):

@@ -148,7 +148,7 @@ def run_trial(
     outputs: list[torch.Tensor] | None = received
     further: list[tuple[str, Sequence[torch.Tensor], Mapping[str, torch.Tensor]]] = []
     if usage.is_recorded and not context.leaves:
-        recorded = replace(ORDINARY, again=RECORDED)
+        recorded = replace(ORDINARY, again=RECORDED, fill=usage.fill)
         tensors, kept = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=recorded)
         if not all(map(same_bytes, (*tensors, *kept.values()), (*received, *buffers.values()))):
             further.append((RECORDED, tensors, kept))
@@ -194,7 +194,7 @@ def run_trial(
 
 
 def results_of(
-    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, *, trial: int, thread_order: str
+    context: CaseContext, worker: WorkerHandle, clock: Clock, draw: Draw, *, trial: int, thread_order: str, fill: int
 ) -> dict[str, torch.Tensor]:
     """Run forward, and backward under the normal cotangent; return private copies by digest name.
 
@@ -202,7 +202,8 @@ def results_of(
         CandidateStopped: The candidate failed.
     """
     seed = forward_seed(context, trial)
-    received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order)
+    usage = replace(ORDINARY, fill=fill)
+    received, buffers = _forward(context, worker, clock, draw, seed=seed, thread_order=thread_order, usage=usage)
     results = _named(context, received, buffers)
     if context.leaves:
         _, cotangent = next(_cotangents(context, received, trial))

@@ -249,7 +249,7 @@ class _Repeated:
         self._settled = settled
         self._trial = trial
         self._progress = progress
-        self._usage = usage
+        self._usage = replace(usage, fill=trial)
         self._order = THREAD_ORDERS[trial % len(THREAD_ORDERS)]
 
     def judged(self) -> TrialResult:
@@ -272,8 +272,8 @@ class _Repeated:
                 result.is_unsteady = self.is_unsteady()
         return result
 
-    def run(self, order: str | None = None) -> TrialResult:
-        """Run the trial in its own order of threads or another."""
+    def run(self, order: str | None = None, fill: int | None = None) -> TrialResult:
+        """Run the trial in its own order of threads or another, and with its own fill or another."""
         return run_trial(
             self._context,
             self._worker,
@@ -282,18 +282,16 @@ class _Repeated:
             self._trial,
             thread_order=order or self._order,
             normal_only=self._usage.without_gradients,
-            usage=self._usage,
+            usage=self._usage if fill is None else replace(self._usage, fill=fill),
         )
 
     def confirm_suspicions(self, wrong: TrialResult) -> None:
-        """Check whether a wrong result depends on the contents of new memory.
-
-        The worker fills new memory differently each time.
+        """Check whether a wrong result depends on the contents of memory that the candidate has not written.
 
         Raises:
             CandidateStopped: The repeated run ended otherwise.
         """
-        if self._context.faults.suspicions and _errors(self.run()) != _errors(wrong):
+        if self._context.faults.suspicions and _errors(self.run(fill=self._trial + 1)) != _errors(wrong):
             self._context.faults.confirm()
 
     def is_unsteady(self) -> bool:

@@ -124,3 +124,86 @@ def test_a_fault_that_one_fill_hides_shows_under_another(fault: str, tmp_path: P
     assert old in SOLUTION
     record = judged(PROBLEM, SOLUTION.replace(old, new, 1), tmp_path, home)
     assert record.status is status, record.message
+
+
+POSITIVE_PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(37))
+
+    def forward(self, x, bins):
+        with torch.no_grad():
+            return (x * self.weight).relu().sum()[None], torch.bincount(bins, minlength=8)
+
+
+def get_inputs():
+    return [torch.randn(37), torch.randint(0, 8, (37,))]
+
+
+def get_init_inputs():
+    return []
+"""
+POSITIVE = '''
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = """
+#include <torch/extension.h>
+
+__global__ void sums(const float* x, const float* weight, const int64_t* bins, float* sum, int64_t* counts, int n) {
+  const int first = threadIdx.x * 4;
+  float positive = 0;
+  for (int i = first; i < first + 4 && i < n; ++i) {
+    const float value = x[i] * weight[i];
+    positive += value > 0 ? value : 0;
+  }
+  atomicAdd(sum, positive);
+  for (int i = first; i < first + 4 && i < n; ++i) {
+    const int64_t bin = bins[i];
+    if (bin >= 0 && bin < 8) atomicAdd(reinterpret_cast<unsigned long long*>(counts + bin), 1ull);
+  }
+}
+
+void run(torch::Tensor x, torch::Tensor weight, torch::Tensor bins, torch::Tensor sum, torch::Tensor counts) {
+  sums<<<1, 10>>>(x.data_ptr<float>(), weight.data_ptr<float>(), bins.data_ptr<int64_t>(), sum.data_ptr<float>(),
+                  counts.data_ptr<int64_t>(), x.numel());
+}
+"""
+extension = load_inline(
+    "positive",
+    "void run(torch::Tensor x, torch::Tensor weight, torch::Tensor bins, torch::Tensor sum, torch::Tensor counts);",
+    SOURCE, functions=["run"],
+)
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(37))
+
+    def forward(self, x, bins):
+        total, counts = x.new_zeros(1), bins.new_zeros(8)
+        extension.run(x, self.weight.detach(), bins, total, counts)
+        return total, counts
+'''
+ENDS = {
+    "honest": ("", ""),
+    "reads beyond an input and a parameter": (" && i < n; ++i) {\n    const float", "; ++i) {\n    const float"),
+    "reads beyond indices": (" && i < n; ++i) {\n    const int64_t", "; ++i) {\n    const int64_t"),
+}
+
+
+@pytest.mark.parametrize("fault", ENDS)
+def test_reading_beyond_what_the_judge_gives_is_a_wrong_result_and_no_race(
+    fault: str, tmp_path: Path, home: Path
+) -> None:
+    old, new = ENDS[fault]
+    assert old in POSITIVE
+    record = judged(POSITIVE_PROBLEM, POSITIVE.replace(old, new, 1), tmp_path, home)
+    assert record.status is (Status.WRONG_OUTPUT if new else Status.PASSED), record.message
