@@ -1,4 +1,8 @@
-"""Rewrites ``__launch_bounds__``, so that a kernel refuses blocks of more threads."""
+"""Rewrites the beginning of kernels' bodies.
+
+A kernel with ``__launch_bounds__`` refuses blocks of more threads. A kernel that may be launched by
+its address is noted when its library is loaded.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,23 @@ def rewrite_launch_bounds(code: Code) -> None:
         body.written = "{ " + _check(code, position, parameters, end, threads) + body.written.removeprefix("{")
 
 
+def note_kernels(code: Code) -> None:
+    """Puts a note into each kernel, so that its address alone is enough to launch it.
+
+    An instance of a template is noted if the compiler makes its code, as it does where a source takes
+    its address. Call it last.
+    """
+    for position in range(len(code)):
+        parameters = _parameters(code, position) if code.text(position) == "__global__" else None
+        end = code.close_of(parameters) if parameters is not None else None
+        if parameters is None or end is None or code.text(end + 1) != "{":
+            continue
+        named = _named(code, position, parameters, end)
+        if named is not None:
+            body = code.token(end + 1)
+            body.written = f"{{ CUEMU_NOTE_KERNEL({named}) {body.written.removeprefix('{')}"
+
+
 def _parameters(code: Code, position: int) -> int | None:
     """Returns the bracket that opens a kernel's parameters, from a position among its attributes on."""
     index = position + 1
@@ -54,15 +75,21 @@ def _takes_arguments(name: str) -> bool:
 
 
 def _check(code: Code, position: int, parameters: int, end: int, threads: str) -> str:
+    named = _named(code, position, parameters, end)
+    return f"CUEMU_LAUNCH_BOUNDS({threads})" if named is None else f"CUEMU_NAMED_LAUNCH_BOUNDS({threads}, {named})"
+
+
+def _named(code: Code, position: int, parameters: int, end: int) -> str | None:
+    """Returns a kernel's name as a string and the kernel as an expression; None if its body cannot name it."""
     name_start = _name_start(code, parameters)
     name = code.text(name_start)
     arguments = _own_arguments(code, position)
     # Inside the body a parameter of the kernel's name hides it.
     if arguments is None or name in names_in(code.span(parameters, end)):
-        return f"CUEMU_LAUNCH_BOUNDS({threads})"
+        return None
     kernel = code.one_line(name_start, parameters) if name_start + 1 < parameters else f"{name}{arguments}"
     written = f"#{name}" if name in code.parameters else f'"{name}"'
-    return f"CUEMU_NAMED_LAUNCH_BOUNDS({threads}, {written}, {kernel})"
+    return f"{written}, {kernel}"
 
 
 def _name_start(code: Code, parameters: int) -> int:

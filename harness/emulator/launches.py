@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from harness.emulator.lexer import line_breaks
 from harness.emulator.syntax import Code, Range, base_name, callee_start, names_in, without_casts
 
@@ -23,6 +25,8 @@ _LAUNCH_CALLS = {
     "cudaLaunchKernelExC": ("launch_kernel_exc", 1),
 }
 
+_POINTER_CALLS = {False: _LAUNCH_CALLS.keys() | _KERNEL_ARGUMENT.keys(), True: _LAUNCH_CALLS.keys()}
+
 # What may stand between ``__global__`` and a kernel's name, with parentheses of its own.
 _ATTRIBUTES = frozenset(
     {
@@ -36,6 +40,16 @@ _UNTYPED = (
     'decltype([] { static_assert(false, "cuemu-unsupported: braces as an argument of a kernel template: name their '
     'type, as in Sizes{a, b}"); return 0; }())'
 )
+
+
+def may_need_addresses(names: Set[str], is_cuda: bool) -> bool:
+    """Tells whether a source with these names may launch or ask about a kernel whose address alone it knows.
+
+    Args:
+        names: The names in the source's text.
+        is_cuda: Whether it is a CUDA source, whose calls mostly name the kernel.
+    """
+    return not names.isdisjoint(_POINTER_CALLS[is_cuda])
 
 
 class Kernels:

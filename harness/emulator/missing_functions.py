@@ -65,11 +65,7 @@ _FAMILIES = (
         "kernels by handles",
         "launch the kernel by its name",
     ),
-    _family(
-        r"cudaLaunch(Cooperative)?Kernel|cudaLaunchKernelExC?",
-        "a launch in a C++ source",
-        "launch the kernel by its name in the CUDA source",
-    ),
+    _family(r"cudaLaunchKernelEx", "a launch in a C++ source", "use cudaLaunchKernelExC"),
     _family(
         r"cuda(GetParameterBuffer(V2)?|LaunchDevice(V2)?|CG\w+)|__cudaDeviceSynchronizeDeprecationAvoidance",
         "dynamic parallelism",

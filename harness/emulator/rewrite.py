@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from harness.emulator.device_branches import decide_device_branches
-from harness.emulator.launch_bounds import rewrite_launch_bounds
+from harness.emulator.launch_bounds import note_kernels, rewrite_launch_bounds
 from harness.emulator.launches import Kernels, rewrite_clusters, rewrite_kernel_calls, rewrite_launches
 from harness.emulator.lexer import Kind, Token, tokenize, written
 from harness.emulator.plain_kernels import rewrite_plain_kernels
@@ -34,11 +34,12 @@ _LIBRARY_MACRO = "TORCH_LIBRARY_IMPL"
 _SHARED_QUALIFIERS = frozenset({"__shared__", "static", "extern", "volatile", "__align__", "alignas", "(", ")"})
 
 
-def rewrite_cuda(source: str) -> str:
+def rewrite_cuda(source: str, by_address: bool = False) -> str:
     """Rewrites the text of a CUDA translation unit.
 
     Args:
         source: CUDA C++ for nvcc.
+        by_address: Whether host code may launch a kernel whose address alone it knows.
 
     Returns:
         C++ with the same number of lines, each construct on its own line.
@@ -49,10 +50,12 @@ def rewrite_cuda(source: str) -> str:
     decide_device_branches(code, device_macros)
     kernels = Kernels(code)
     macros = definitions(tokens)
-    _rewrite_macros(tokens, kernels, device_macros, macros)
+    _rewrite_macros(tokens, kernels, device_macros, macros, by_address)
     _rewrite_code(code, kernels, device_macros, macros)
     rewrite_plain_kernels(code)
     rewrite_launch_bounds(code)
+    if by_address:
+        note_kernels(code)
     return written(tokens)
 
 
@@ -94,7 +97,11 @@ def _rewrite_code(
 
 
 def _rewrite_macros(
-    tokens: list[Token], kernels: Kernels, device_macros: frozenset[str], macros: Mapping[str, list[Macro]]
+    tokens: list[Token],
+    kernels: Kernels,
+    device_macros: frozenset[str],
+    macros: Mapping[str, list[Macro]],
+    by_address: bool,
 ) -> None:
     """Rewrites the body of each ``#define`` line by itself."""
     for token in tokens:
@@ -106,6 +113,8 @@ def _rewrite_macros(
         code = Code(body, parameters)
         _rewrite_code(code, kernels, device_macros, macros, in_macro=True)
         rewrite_launch_bounds(code)
+        if by_address:
+            note_kernels(code)
         token.written = token.text[: macro.end()] + written(body)
 
 

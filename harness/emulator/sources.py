@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.emulator.diagnostics import SourceLocation, SourceLocator
+from harness.emulator.launches import may_need_addresses
 from harness.emulator.lexer import Kind, tokenize
 from harness.emulator.rewrite import rewrite_cuda, rewrite_host
 
@@ -99,13 +101,17 @@ def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
     Returns:
         ``main.cpp``, ``cuda.cu`` and one unit for each file, without empty ones.
     """
+    texts = [("\n".join(sources.cpp_sources), False), ("\n".join(sources.cuda_sources), True)]
+    texts += [(file.text, file.is_cuda) for file in sources.files]
+    by_address = any(may_need_addresses(_names(text), is_cuda) for text, is_cuda in texts)
+    rewrite = functools.partial(rewrite_cuda, by_address=by_address)
     found: list[Unit] = []
     if sources.cpp_sources or sources.functions:
         found.append(_cpp_unit(sources, locator))
     if sources.cuda_sources:
-        found.append(_cuda_unit(sources, locator, rewrite_cuda))
+        found.append(_cuda_unit(sources, locator, rewrite))
     for index, file in enumerate(sources.files):
-        found.append(_file_unit(index, file, rewrite_cuda if file.is_cuda else rewrite_host))
+        found.append(_file_unit(index, file, rewrite if file.is_cuda else rewrite_host))
     return found
 
 

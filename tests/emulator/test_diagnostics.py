@@ -69,7 +69,7 @@ def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
         ("'cudaGraphCreate' was not declared in this scope", "cudaGraphCreate (CUDA graphs)"),
         ("'cudaGraphExec_t' does not name a type", "cudaGraphExec_t (CUDA graphs)"),
         ("'tex2D' was not declared in this scope", "tex2D (textures)"),
-        ("'cudaLaunchKernel' was not declared in this scope", "cudaLaunchKernel (a launch in a C++ source)"),
+        ("'cudaLaunchKernelEx' was not declared in this scope", "cudaLaunchKernelEx (a launch in a C++ source)"),
         ("use of undeclared identifier 'cudaMemPoolCreate'", "cudaMemPoolCreate (memory pools)"),
     ],
 )

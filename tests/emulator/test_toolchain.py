@@ -280,10 +280,6 @@ def test_an_unknown_name_shows_its_source_line(run_solution: RunSolution) -> Non
     [
         ('asm volatile("tcgen05.wait::ld.sync.aligned;");', "inline PTX (tcgen05.wait::ld.sync.aligned)"),
         ("cublasHandle_t handle;", "cuBLAS"),
-        (
-            "} void launch(const void* kernel, void** given) { cudaLaunchKernel(kernel, 1, 32, given, 0, nullptr);",
-            "a launch of a kernel that is a void pointer",
-        ),
         ("} template <int n> __global__ void __cluster_dims__(n, 1, 1) pair() {", "this form of __cluster_dims__"),
     ],
 )

@@ -124,6 +124,12 @@ struct Family {
 };
 using Families = std::map<std::pair<const void*, std::string>, Family>;
 
+// A kernel that can be launched by its address.
+struct Launchable {
+  Kernel kernel;
+  Launcher launcher;
+};
+
 // One for each process: OS threads do not survive a fork, so a child makes its own. Never
 // destroyed.
 struct Device {
@@ -132,6 +138,7 @@ struct Device {
   Order order = Order::forward;
   std::uint64_t seed = 0;
   Families kernels;
+  std::map<const void*, Launchable> launchable;  // by address
   // The launches by kernel, in the order of their first launch since the last take. They are few
   // enough for a linear search.
   std::vector<std::pair<std::string, std::uint64_t>> launches;
@@ -152,6 +159,7 @@ Device& device() {
       device_of_process->order = parents->order;
       device_of_process->seed = parents->seed;
       device_of_process->kernels = parents->kernels;
+      device_of_process->launchable = parents->launchable;
     });
     return true;
   }();
@@ -159,12 +167,22 @@ Device& device() {
   return *device_of_process;
 }
 
-Family& family_of(Device& here, const Kernel& kernel) { return here.kernels[{kernel.library, kernel.name}]; }
+// The kernel as its library names it, if that is known; a pointer to it has another name, or none.
+Kernel own_name(const Device& here, const Kernel& kernel) {
+  const auto found = kernel.code != nullptr ? here.launchable.find(kernel.code) : here.launchable.end();
+  return found == here.launchable.end() ? kernel : found->second.kernel;
+}
+
+Family& family_of(Device& here, const Kernel& given) {
+  const Kernel kernel = own_name(here, given);
+  return here.kernels[{kernel.library, kernel.name}];
+}
 
 Traits& traits_of(Device& here, const Kernel& kernel) { return family_of(here, kernel).by_code[kernel.code]; }
 
 // What is known of a kernel. Of an unknown instance it is what holds for any of its family.
-Traits known_kernel(const Device& here, const Kernel& kernel) {
+Traits known_kernel(const Device& here, const Kernel& given) {
+  const Kernel kernel = own_name(here, given);
   const auto family = here.kernels.find({kernel.library, kernel.name});
   if (family == here.kernels.end()) return {};
   Traits known;
@@ -324,6 +342,31 @@ void run_launch(const Kernel& launched, int line, const Config& given, Entry ent
   check_guarded_memory(kernel, line, is_checking() && has_reported_bounds());
   count_launch(here, kernel);
   here.threads += launch.blocks * config.block.x * config.block.y * config.block.z;
+}
+
+bool note_launcher(const Kernel& kernel, Launcher launcher) {
+  Device& here = device();
+  const std::lock_guard<std::mutex> lock(here.launching);
+  here.launchable.insert_or_assign(kernel.code, Launchable{kernel, launcher});
+  return true;
+}
+
+cudaError_t launch_at(const void* address, int line, const Config& config, void** parameters) {
+  Device& here = device();
+  std::optional<Launchable> found;
+  {
+    const std::lock_guard<std::mutex> lock(here.launching);
+    const auto own = here.launchable.find(address);
+    if (own != here.launchable.end()) found = own->second;
+  }
+  if (found) {
+    found->launcher(found->kernel, line, config, parameters);
+  } else {
+    refuse("(unknown)", line, cudaErrorInvalidDeviceFunction, "no kernel of a CUDA source is known at its address",
+           "Pass the address of a kernel that a CUDA source of this build defines, and that is its name's only one; "
+           "give each of its template parameters a name.");
+  }
+  return cudaPeekAtLastError();
 }
 
 cudaError_t func_set_attribute(const Kernel& kernel, cudaFuncAttribute attribute, int value) {

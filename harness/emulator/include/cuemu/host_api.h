@@ -251,6 +251,10 @@ cudaError_t func_get_attributes(cudaFuncAttributes* attributes, const Kernel& ke
 // true, for the initialiser of a variable.
 bool note_cluster(const Kernel& kernel, dim3 sizes);
 bool note_launch_bounds(const Kernel& kernel, int threads);
+// The same for what launches a kernel whose address alone is known, with the addresses of its parameters.
+using Launcher = void (*)(const Kernel& kernel, int line, const Config& config, void** parameters);
+bool note_launcher(const Kernel& kernel, Launcher launcher);
+cudaError_t launch_at(const void* address, int line, const Config& config, void** parameters);
 int most_threads(const Kernel& kernel);  // in a block
 cudaError_t most_active_clusters(int* clusters, const Kernel& kernel, const Config& config);
 int largest_cluster(const Kernel& kernel);  // in blocks
@@ -269,6 +273,12 @@ inline cudaError_t occupancy_max_potential_block_size(int* grid, int* block, con
   cudaGetDeviceProperties(&properties, 0);
   *grid = properties.multiProcessorCount * blocks_per_multiprocessor(*block, shared_bytes);
   return cudaSuccess;
+}
+
+template <typename Function>
+const void* address_of(Function* function) {
+  if constexpr (std::is_function_v<Function>) return reinterpret_cast<const void*>(function);
+  else return function;
 }
 
 // The place of a pointer, which may point to constants, as CUDA's own headers cast it.
@@ -416,6 +426,27 @@ inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stre
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaDeviceSynchronize(); }
+
+// In a C++ source the kernel is a pointer; in a CUDA source the rewriter replaces these.
+template <typename Function>
+inline cudaError_t cudaFuncSetAttribute(Function* kernel, cudaFuncAttribute attribute, int value) {
+  return ::cuemu::func_set_attribute({"kernel", ::cuemu::address_of(kernel)}, attribute, value);
+}
+template <typename Function>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Function* kernel) {
+  return ::cuemu::func_get_attributes(attributes, {"kernel", ::cuemu::address_of(kernel)});
+}
+template <typename Function>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Function* kernel, int threads,
+                                                                 std::size_t shared_bytes) {
+  return ::cuemu::occupancy_max_active_blocks(blocks, {"kernel", ::cuemu::address_of(kernel)}, threads, shared_bytes);
+}
+template <typename Function>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Function* kernel,
+                                                      std::size_t shared_bytes = 0, int limit = 0) {
+  return ::cuemu::occupancy_max_potential_block_size(grid, block, {"kernel", ::cuemu::address_of(kernel)}, shared_bytes,
+                                                     limit);
+}
 
 inline cudaError_t cudaThreadSynchronize() { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }

@@ -158,6 +158,32 @@ void launch_with(const char* kernel, int line, void (*function)(Parameters...), 
 }
 
 template <typename... Parameters>
+void launch_address(const Kernel& kernel, int line, const Config& config, void** parameters) {
+  launch_with(kernel.name, line, reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(kernel.code)), config,
+              parameters, std::index_sequence_for<Parameters...>());
+}
+template <typename... Parameters>
+bool note_kernel(int, const char* name, void (*function)(Parameters...)) {
+  return note_launcher(Kernel(name, code_of(0, function), &library_mark), &launch_address<Parameters...>);
+}
+
+// At the beginning of a kernel, of a build that launches kernels by their address. Of several kernels of one name none
+// is noted.
+#define CUEMU_NOTE_KERNEL(name, ...)                                                                                  \
+  {                                                                                                                   \
+    const auto cuemu_note = [] {                                                                                      \
+      return []<typename Tag>(Tag cuemu_tag) {                                                                        \
+        if constexpr (requires { ::cuemu::note_kernel(cuemu_tag, name, __VA_ARGS__); }) {                             \
+          return ::cuemu::note_kernel(cuemu_tag, name, __VA_ARGS__);                                                  \
+        } else {                                                                                                      \
+          return false;                                                                                               \
+        }                                                                                                             \
+      }(0);                                                                                                           \
+    };                                                                                                                \
+    static_cast<void>(&::cuemu::AtLoad<std::remove_cv_t<decltype(cuemu_note)>>::is_done);                              \
+  }
+
+template <typename... Parameters>
 cudaError_t launch_kernel(const char* kernel, int line, void (*function)(Parameters...), dim3 grid, dim3 block,
                           void** parameters, std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
   launch_with(kernel, line, function, {grid, block, shared_bytes}, parameters,
@@ -174,16 +200,15 @@ cudaError_t launch_cooperative_kernel(const char* kernel, int line, void (*funct
   return cudaPeekAtLastError();
 }
 
-#define CUEMU_REFUSE_POINTER(name)                                                                                     \
-  template <typename Void, typename... Rest>                                                                           \
-  std::enable_if_t<std::is_void_v<Void>, cudaError_t> name(const char*, int, Void*, Rest&&...) {                       \
-    static_assert(!std::is_void_v<Void>,                                                                               \
-                  "cuemu-unsupported: a launch of a kernel that is a void pointer: name the kernel in the launch");    \
-    return cudaErrorInvalidValue;                                                                                      \
-  }
-CUEMU_REFUSE_POINTER(launch_kernel)
-CUEMU_REFUSE_POINTER(launch_cooperative_kernel)
-#undef CUEMU_REFUSE_POINTER
+// A kernel that is a void pointer.
+inline cudaError_t launch_kernel(const char*, int line, const void* kernel, dim3 grid, dim3 block, void** parameters,
+                                 std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
+  return launch_at(kernel, line, {grid, block, shared_bytes}, parameters);
+}
+inline cudaError_t launch_cooperative_kernel(const char*, int line, const void* kernel, dim3 grid, dim3 block,
+                                             void** parameters, std::size_t shared_bytes = 0, cudaStream_t = nullptr) {
+  return launch_at(kernel, line, {grid, block, shared_bytes, true}, parameters);
+}
 
 inline Config config_of(const cudaLaunchConfig_t& given) {
   Config config{given.gridDim, given.blockDim, given.dynamicSmemBytes};
@@ -222,6 +247,11 @@ cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char* kerne
   return cudaPeekAtLastError();
 }
 
+inline cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char*, int line, const void* kernel,
+                                     void** parameters) {
+  return launch_at(kernel, line, config_of(*given), parameters);
+}
+
 // Chooses the operators below, which tell the checker what a kernel allocates.
 struct OnHeap {};
 void* noted_allocation(void* data, std::size_t bytes);  // returns `data`
@@ -239,6 +269,24 @@ Element* dynamic_shared(std::size_t alignment) {
 }
 
 }  // namespace cuemu
+
+// Launches in a C++ source, where the rewriter replaces nothing. A function is any pointer to one.
+template <typename Function>
+cudaError_t cudaLaunchKernel(Function* kernel, dim3 grid, dim3 block, void** parameters, std::size_t shared_bytes = 0,
+                             cudaStream_t = nullptr, int line = __builtin_LINE()) {
+  return ::cuemu::launch_at(::cuemu::address_of(kernel), line, {grid, block, shared_bytes}, parameters);
+}
+template <typename Function>
+cudaError_t cudaLaunchCooperativeKernel(Function* kernel, dim3 grid, dim3 block, void** parameters,
+                                        std::size_t shared_bytes = 0, cudaStream_t = nullptr,
+                                        int line = __builtin_LINE()) {
+  return ::cuemu::launch_at(::cuemu::address_of(kernel), line, {grid, block, shared_bytes, true}, parameters);
+}
+template <typename Function>
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* given, Function* kernel, void** parameters,
+                                int line = __builtin_LINE()) {
+  return ::cuemu::launch_at(::cuemu::address_of(kernel), line, ::cuemu::config_of(*given), parameters);
+}
 
 // noexcept, because a full heap of the device gives null.
 inline void* operator new(std::size_t bytes, ::cuemu::OnHeap) noexcept {
