@@ -1,5 +1,9 @@
 // CUB's algorithms of blocks and warps.
+#include <cub/config.cuh>
+#include <cub/block/block_raking_layout.cuh>
 #include <cub/cub.cuh>
+#include <cub/util_ptx.cuh>
+#include <cub/util_type.cuh>
 
 #define TEST extern "C"
 
@@ -221,3 +225,53 @@ __global__ void of_warps(const int* x, int* y) {
   }
 }
 TEST void run_of_warps(const int* x, int* y) { of_warps<<<1, kThreads>>>(x, y); }
+
+// ---- What sources of their own algorithms take of CUB ----------------------------------------------------------------
+
+struct Pair {
+  double value;
+  int lane;
+};
+
+template <int logical>
+__global__ void shuffled(const int* x, int* y) {
+  const int thread = cub::RowMajorTid(blockDim.x, 1, 1), lane = cub::LaneId(), own = lane / logical;
+  const unsigned mask = cub::WarpMask<logical>(own);
+  y[thread] = cub::ShuffleUp<logical>(x[thread], 3, 0, mask);
+  y[96 + thread] = cub::ShuffleDown<logical>(x[thread], 2, logical - 1, mask);
+  const Pair pair = cub::ShuffleIndex<logical>(Pair{x[thread] + 0.5, lane}, 1, mask);
+  y[192 + thread] = pair.value * 2 + pair.lane * 1000;
+  y[288 + thread] = cub::WarpId() * 100 + __popc(cub::LaneMaskLt()) + 1000 * __popc(cub::LaneMaskGe());
+}
+TEST void run_shuffled(int logical, const int* x, int* y) {
+  if (logical == 32) shuffled<32><<<1, 96>>>(x, y);
+  else shuffled<8><<<1, 96>>>(x, y);
+}
+
+// Sums from each thread to the last one, by the threads of one warp.
+template <int n>
+__global__ void suffix_sums(const int* x, int* y) {
+  using Layout = cub::BlockRakingLayout<int, n>;
+  __shared__ typename Layout::TempStorage storage;
+  *Layout::PlacementPtr(storage, threadIdx.x) = x[threadIdx.x];
+  cub::CTA_SYNC();
+  if (threadIdx.x < Layout::RAKING_THREADS) {
+    int* const segment = Layout::RakingPtr(storage, threadIdx.x);
+    int sum = 0;
+    for (int i = 0; i < Layout::SEGMENT_LENGTH; ++i) sum += segment[i];
+    const int own = sum;
+    for (int step = 1; step < CUB_PTX_WARP_THREADS; step *= 2) {
+      const int more = cub::ShuffleDown<32>(sum, step, 31, cub::WarpMask<32>(0));
+      if (threadIdx.x + step < Layout::RAKING_THREADS) sum += more;
+    }
+    int behind = sum - own;
+    for (int i = Layout::SEGMENT_LENGTH - 1; i >= 0; --i) behind = segment[i] += behind;
+  }
+  cub::CTA_SYNC();
+  y[threadIdx.x] = *Layout::PlacementPtr(storage, threadIdx.x);
+}
+TEST void run_suffix_sums(int threads, const int* x, int* y) {
+  static_assert(CUB_VERSION >= 200000 && cub::Log2<33>::VALUE == 6 && cub::PowerOfTwo<64>::VALUE);
+  if (threads == 64) suffix_sums<64><<<1, 64>>>(x, y);
+  else suffix_sums<256><<<1, 256>>>(x, y);
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -164,4 +165,28 @@ def test_algorithms_of_warps(ordered: Emulator) -> None:
     prefixes = [0, *accumulate(x)]
     assert rows[11] == [7 + before for before in prefixes[:-1]]
     assert rows[12] == [7 + prefixes[-1] + before for before in prefixes[:-1]]
+    assert ordered.reports() == []
+
+
+@pytest.mark.parametrize("logical", [32, 8])
+def test_values_move_between_the_lanes_of_a_logical_warp(ordered: Emulator, logical: int) -> None:
+    x = [random.Random(3).randrange(500) + 7 * i for i in range(96)]
+    y = ints(4 * 96)
+    ordered.kernels.run_shuffled(logical, ints(96, x), y)
+    rows = [list(y)[row * 96 : row * 96 + 96] for row in range(4)]
+    for thread in range(96):
+        lane, first = thread % 32, thread // logical * logical
+        assert rows[0][thread] == x[thread - 3 if thread - 3 >= first else thread]
+        assert rows[1][thread] == x[thread + 2 if thread + 2 < first + logical else thread]
+        assert rows[2][thread] == 2 * x[first + 1] + 1 + 1000 * ((first + 1) % 32)
+        assert rows[3][thread] == thread // 32 * 100 + lane + 1000 * (32 - lane)
+    assert ordered.reports() == []
+
+
+@pytest.mark.parametrize("threads", [64, 256])
+def test_a_warp_rakes_over_a_blocks_values(ordered: Emulator, threads: int) -> None:
+    x = [random.Random(4).randrange(100) for _ in range(threads)]
+    y = ints(threads)
+    ordered.kernels.run_suffix_sums(threads, ints(threads, x), y)
+    assert list(y) == list(accumulate(x[::-1]))[::-1]
     assert ordered.reports() == []

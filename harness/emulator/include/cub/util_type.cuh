@@ -10,10 +10,31 @@
 #include "../cuemu/lanes.h"
 #include "../cuemu/line.h"
 #include "../cuemu/ptx.h"
+#include "config.cuh"
 
 namespace cub {
 
 struct NullType {};
+
+template <int n>
+struct PowerOfTwo {
+  enum { VALUE = (n & (n - 1)) == 0 };
+};
+template <int n>
+struct Log2 {  // rounded up
+  static constexpr int VALUE = n <= 1 ? 0 : 1 + Log2<(n + 1) / 2>::VALUE;
+};
+template <>
+struct Log2<1> {
+  static constexpr int VALUE = 0;
+};
+
+// Room for a value that nobody constructs.
+template <typename T>
+struct Uninitialized {
+  alignas(T) unsigned char storage[sizeof(T)];
+  CUEMU_INLINE T& Alias() { return reinterpret_cast<T&>(*this); }
+};
 
 template <typename Key, typename Value>
 struct KeyValuePair {
@@ -70,6 +91,21 @@ CUEMU_INLINE int linear_thread() {
 }
 CUEMU_INLINE int lane_of_warp() { return static_cast<int>(::cuemu::position_in(threadIdx, blockDim) % 32); }
 
+// The value of another lane of the warp. All lanes of the mask take part.
+template <typename T>
+CUEMU_INLINE T from_lane(int source, const T& value, unsigned mask, ::cuemu::Line line) {
+  static_assert(::std::is_trivially_copyable_v<T>, "a value that threads exchange is copied byte by byte");
+  T received = value;
+  for (::std::size_t done = 0; done < sizeof(T); done += 8) {
+    const ::std::size_t bytes = sizeof(T) - done < 8 ? sizeof(T) - done : 8;
+    ::std::uint64_t word = 0;
+    ::std::memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
+    word = ::cuemu::warp_operation(::cuemu::WarpOp::shuffle, mask, word, source, 32, line.number);
+    ::std::memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
+  }
+  return received;
+}
+
 // The lanes of a warp that act as a smaller one. There are several only if their size is a power of two.
 template <int size>
 struct LogicalWarp {
@@ -82,16 +118,7 @@ struct LogicalWarp {
   // The value of another lane. All lanes of the logical warp take part.
   template <typename T>
   CUEMU_INLINE T from(int source, const T& value, ::cuemu::Line line) const {
-    static_assert(::std::is_trivially_copyable_v<T>, "a value that threads exchange is copied byte by byte");
-    T received = value;
-    for (::std::size_t done = 0; done < sizeof(T); done += 8) {
-      const ::std::size_t bytes = sizeof(T) - done < 8 ? sizeof(T) - done : 8;
-      ::std::uint64_t word = 0;
-      ::std::memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
-      word = ::cuemu::warp_operation(::cuemu::WarpOp::shuffle, mask, word, first + source, 32, line.number);
-      ::std::memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
-    }
-    return received;
+    return from_lane(first + source, value, mask, line);
   }
 };
 

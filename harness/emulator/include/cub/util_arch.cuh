@@ -1,0 +1,4 @@
+// Stands in for CUB's header of this name.
+#pragma once
+
+#include "config.cuh"
