@@ -6,7 +6,7 @@ its address is noted when its library is loaded.
 
 from __future__ import annotations
 
-from harness.emulator.lexer import on_one_line
+from harness.emulator.lexer import on_one_line, quoted
 from harness.emulator.syntax import Code, names_in
 
 # The spellings, with what computes the bound from the first argument. Torch's headers define the others for nvcc alone.
@@ -88,8 +88,7 @@ def _named(code: Code, position: int, parameters: int, end: int) -> str | None:
     if arguments is None or name in names_in(code.span(parameters, end)):
         return None
     kernel = code.one_line(name_start, parameters) if name_start + 1 < parameters else f"{name}{arguments}"
-    written = f"#{name}" if name in code.parameters else f'"{name}"'
-    return f"{written}, {kernel}"
+    return f"{quoted(name, code.parameters)}, {kernel}"
 
 
 def _name_start(code: Code, parameters: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from harness.emulator.lexer import line_breaks
+from harness.emulator.lexer import line_breaks, quoted
 from harness.emulator.syntax import Code, Range, base_name, callee_start, names_in, without_casts
 
 # The position of the kernel among the arguments of each call that names one.
@@ -109,8 +109,8 @@ class Kernels:
             A string literal, or ``#parameter`` if a macro's parameter stands for the kernel.
         """
         name = base_name(code, start, stop)
-        if name in code.parameters:
-            return f"#{name}"
+        if name in code.parameters or "##" in name:
+            return quoted(name, code.parameters)
         if name not in self._defined:
             stands_for = self._aliases.get(name, set())
             if len(stands_for) == 1:
@@ -203,7 +203,8 @@ def rewrite_clusters(code: Code) -> None:
             if parameters is None or names_in(code.span(start, parameters)) & given:
                 continue
         code.replace(position, closing + 1, "")
-        note = f'static const bool cuemu_cluster_{position} = ::cuemu::note_cluster("{name}", dim3({sizes}));'
+        kernel = quoted(name, code.parameters)
+        note = f"static const bool cuemu_cluster_{position} = ::cuemu::note_cluster({kernel}, dim3({sizes}));"
         code.token(start).written = f"[[maybe_unused]] {note} {code.token(start).written}"
 
 

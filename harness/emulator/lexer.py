@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 
@@ -61,6 +61,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# In a macro's body the parts of a name that the preprocessor joins are one name.
+_JOINED_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:[ \t]*\#\#[ \t]*[\w$]+)+")
+
 # Inside a preprocessor line only a continuation or a comment can extend the line.
 _DIRECTIVE_PIECE = re.compile(
     r"""\\\r?\n | //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z)
@@ -85,7 +88,7 @@ def tokenize(text: str, *, directives: bool = True) -> list[Token]:
     Args:
         text: Any text. It need not be correct C++.
         directives: Whether a ``#`` that opens a line makes one token of its preprocessor line.
-            False for the body of a macro, where ``#`` is an operator.
+            False for the body of a macro, where ``#`` is an operator and ``name##_kernel`` a name.
 
     Returns:
         Tokens whose texts joined are ``text``.
@@ -97,7 +100,8 @@ def tokenize(text: str, *, directives: bool = True) -> list[Token]:
         if directives and line_is_empty and text[position] == "#":
             piece, kind = _directive(text, position), Kind.DIRECTIVE
         else:
-            piece, kind = _next_piece(text, position)
+            joined = None if directives else _JOINED_NAME.match(text, position)
+            piece, kind = (joined.group(), Kind.NAME) if joined is not None else _next_piece(text, position)
         tokens.append(Token(kind, piece, piece))
         position += len(piece)
         if kind is Kind.SPACE:
@@ -136,6 +140,12 @@ def line_breaks(text: str) -> str:
     They keep line numbers right.
     """
     return "".join(re.findall(r"\\?\r?\n", text))
+
+
+def quoted(name: str, parameters: Set[str]) -> str:
+    """Returns a name as a C++ string, in the body of a macro with these parameters."""
+    parts = re.split(r"[ \t]*##[ \t]*", name)
+    return " ".join(f"#{part}" if part in parameters else f'"{part}"' for part in parts)
 
 
 def on_one_line(tokens: Sequence[Token]) -> str:

@@ -37,6 +37,7 @@ CPP = """
 struct Parameters { float* x; int n; };
 template <class T> const void* kernel_of(int factor);
 __global__ void set_to_nine(Parameters p);
+void launch_nine(float* x, int n);
 
 template <typename T>
 int scale(torch::Tensor x, int factor, int block, int bytes, int allowed) {
@@ -63,6 +64,10 @@ int nines(torch::Tensor x, int block, bool in_c) {
   config.blockDim = block;
   return cudaLaunchKernelExC(&config, (const void*)set_to_nine, arguments);
 }
+int nines_by_name(torch::Tensor x) {
+  launch_nine(x.data_ptr<float>(), x.numel());
+  return cudaGetLastError();
+}
 int bound() {
   cudaFuncAttributes attributes;
   cudaFuncGetAttributes(&attributes, (const void*)set_to_nine);
@@ -80,7 +85,7 @@ from torch.utils.cpp_extension import load_inline
 
 CUDA = r'''{CUDA}'''
 CPP = r'''{CPP}'''
-FUNCTIONS = ["scale_floats", "scale_doubles", "nines", "bound", "no_kernel"]
+FUNCTIONS = ["scale_floats", "scale_doubles", "nines", "nines_by_name", "bound", "no_kernel"]
 built = load_inline(name="by_address", cpp_sources=CPP, cuda_sources=CUDA, functions=FUNCTIONS)
 x = torch.arange(200, dtype=torch.float32, device="cuda")
 """
@@ -99,6 +104,7 @@ def line_of(part: str) -> int:
         ("scale_floats(x, 2, 65536, 65536)", 2.5),
         ("nines(x, 64, False)", 9.0),
         ("nines(x, 64, True)", 9.0),
+        ("nines_by_name(x)", 9.0),
     ],
 )
 def test_a_cpp_source_launches_a_kernel_by_its_address(run_solution: RunSolution, call: str, second: float) -> None:

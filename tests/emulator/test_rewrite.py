@@ -376,10 +376,22 @@ def test_names_of_the_device_become_the_cpus(source: str, expected: str) -> None
             "#define K(name, n) __global__ void __launch_bounds__(n) name(int* x) {}",
             "CUEMU_NAMED_LAUNCH_BOUNDS((n), #name, name)",
         ),
+        (
+            "#define K(name, n) __global__ void __launch_bounds__(n) name##_k(int* x) {}",
+            'CUEMU_NAMED_LAUNCH_BOUNDS((n), #name "_k", name##_k)',
+        ),
     ],
 )
 def test_a_kernel_with_a_bound_begins_with_a_check(source: str, expected: str) -> None:
     assert f"{{ {expected}" in rewrite_cuda(source)
+
+
+def test_a_launched_name_may_be_joined_by_the_preprocessor() -> None:
+    source = "#define RUN(name, T) name ## _kernel<T><<<g, b>>>(x); ns::k_##name<<<g, b>>>(y)"
+    text = rewrite_cuda(source)
+    assert 'CUEMU_KERNEL(#name "_kernel", name ## _kernel<T>)' in text
+    assert "{ name ## _kernel<T>(cuemu_a...); }" in text
+    assert 'CUEMU_KERNEL("k_" #name, ns::k_##name)' in text
 
 
 def test_a_declaration_with_a_bound_stays() -> None:
