@@ -88,14 +88,11 @@ def test_a_larger_cluster_is_asked_for(built: Emulator) -> None:
 
 
 class Tensor:
-    """A tensor of random bytes with a tensor map, the innermost dimension first.
+    """A tensor of random bytes with a tensor map, the innermost dimension first."""
 
-    In an interleaved layout that one counts slices of 16 or 32 bytes.
-    """
-
-    def __init__(self, kind: int, sizes: Sequence[int], padding: int = 0, interleave: int = 0):
-        self.kind, self.sizes, self.interleave = kind, tuple(sizes), interleave
-        width = 16 * interleave or BYTES[kind]
+    def __init__(self, kind: int, sizes: Sequence[int], padding: int = 0):
+        self.kind, self.sizes = kind, tuple(sizes)
+        width = BYTES[kind]
         self.strides = [width]
         for size in sizes[:-1]:
             row = self.strides[-1] * size
@@ -103,8 +100,8 @@ class Tensor:
         count = self.strides[-1] * sizes[-1]
         chosen = random.Random(5)
         self.data = bytes(chosen.randrange(1, 120) for _ in range(count))
-        self.memory = ctypes.create_string_buffer(count + 32)
-        self.address = (ctypes.addressof(self.memory) + 31) // 32 * 32
+        self.memory = ctypes.create_string_buffer(count + 16)
+        self.address = (ctypes.addressof(self.memory) + 15) // 16 * 16
         ctypes.memmove(self.address, self.data, count)
 
     def encode(
@@ -119,7 +116,6 @@ class Tensor:
             (ctypes.c_uint64 * max(rank - 1, 1))(*self.strides[1:]),
             (ctypes.c_uint32 * rank)(*box),
             (ctypes.c_uint32 * rank)(*(steps or [1] * rank)),
-            self.interleave,
             swizzle,
             fill,
         )
@@ -134,8 +130,8 @@ class Tensor:
 
     def box(self, at: Sequence[int], box: Sequence[int], steps: Sequence[int], swizzle: int, beside: bytes) -> bytes:
         """What a copy of a box leaves in shared memory at a multiple of 1024."""
-        taken = [steps[0] if self.interleave else 1, *steps[1:]]
-        extents = [-(-size // step) for size, step in zip(box, taken, strict=True)]
+        extents = [box[0], *(-(-size // step) for size, step in zip(box[1:], steps[1:], strict=True))]
+        taken = [1, *steps[1:]]
         straight = b"".join(
             self.element([first + index * step for first, index, step in zip(at, reversed(place), taken, strict=True)])
             or beside
@@ -170,62 +166,6 @@ def test_a_box_arrives_with_zeros_beside_the_tensor(emulator: Emulator, case: tu
     places = [*at, *[0] * (5 - len(at))]
     emulator.kernels.run_load_box(len(sizes), *places, len(expected), target)
     assert target.raw == expected
-
-
-# Sizes and places are those of W, H, D, the slices of channels, and N.
-INTERLEAVED_CASES = [
-    (1, FLOAT16, (7, 3, 2), (4, 2, 2), (1, 1, 1), 0, (1, 0, 0)),
-    (1, UINT16, (9, 5, 3, 2), (5, 3, 2, 1), (1, 1, 1, 1), 0, (6, -1, 2, 1)),
-    (1, UINT8, (9, 5, 4, 2), (8, 4, 4, 2), (2, 2, 1, 1), 3, (-2, 1, 0, 0)),
-    (1, FLOAT32, (5, 3, 2, 3, 2), (3, 3, 2, 2, 2), (1, 1, 1, 2, 1), 2, (2, -1, 1, 0, 1)),
-    (2, UINT16, (7, 3, 2), (4, 2, 2), (2, 1, 1), 1, (1, 0, 0)),
-    (2, FLOAT64, (5, 3, 2, 3, 2), (3, 3, 2, 2, 2), (1, 1, 1, 2, 1), 1, (2, -1, 1, 0, 1)),
-]
-
-
-@pytest.mark.parametrize("case", INTERLEAVED_CASES, ids=str)
-def test_a_box_of_an_interleaved_tensor_has_whole_slices(
-    emulator: Emulator, case: tuple[int, int, tuple[int, ...], ...]
-) -> None:
-    interleave, kind, sizes, box, steps, swizzle, at = case
-    tensor = Tensor(kind, sizes, padding=32, interleave=interleave)
-    assert tensor.encode(emulator, box, steps, swizzle) == SUCCESS
-    expected = tensor.box(at, box, steps, swizzle, bytes(16 * interleave))
-    target = ctypes.create_string_buffer(len(expected))
-    emulator.kernels.run_load_box(len(sizes), *at, *[0] * (5 - len(at)), len(expected), target)
-    assert target.raw == expected
-
-
-def test_a_slice_beside_an_interleaved_tensor_is_nan_in_each_channel(emulator: Emulator) -> None:
-    tensor = Tensor(FLOAT32, (3, 2, 2), interleave=1)
-    assert tensor.encode(emulator, (4, 2, 1), fill=1) == SUCCESS
-    target = ctypes.create_string_buffer(128)
-    emulator.kernels.run_load_box(3, 0, 0, 1, 0, 0, 128, target)
-    values = struct.unpack("<32f", target.raw)
-    assert [value != value for value in values] == [i // 4 % 4 == 3 for i in range(32)]
-
-
-@pytest.mark.parametrize(
-    ("interleave", "sizes", "swizzle", "shift"),
-    [
-        (1, (8, 4), 0, 0),
-        (2, (8, 4), 1, 0),
-        (2, (8, 4, 2), 0, 0),
-        (2, (8, 4, 2), 2, 0),
-        (2, (8, 4, 2), 1, 16),
-        (3, (8, 4, 2), 1, 0),
-    ],
-)
-def test_an_interleaved_tensor_map_that_the_documentation_forbids(
-    built: Emulator, interleave: int, sizes: Sequence[int], swizzle: int, shift: int
-) -> None:
-    tensor = Tensor(FLOAT16, sizes, interleave=interleave)
-    tensor.address += shift
-    assert tensor.encode(built, (3,) * len(sizes), swizzle=swizzle) == INVALID_VALUE
-    tensor = Tensor(FLOAT16, (8, 4, 2), interleave=2)
-    assert tensor.encode(built, (3, 3, 2), swizzle=1) == SUCCESS
-    tensor.strides[1] += 16
-    assert tensor.encode(built, (3, 3, 2), swizzle=1) == INVALID_VALUE
 
 
 def test_a_box_may_have_nan_beside_the_tensor(emulator: Emulator) -> None:

@@ -58,7 +58,7 @@ TensorBox tensor_box(const char* address, const std::int32_t* at, int rank, int 
   std::uint32_t bytes = static_cast<std::uint32_t>(box.map.strides[0]);
   for (int i = 0; i < rank; ++i) {
     box.at[i] = at[i];
-    const unsigned step = i == 0 && !box.map.is_interleaved ? 1 : box.map.steps[i];
+    const unsigned step = i == 0 ? 1 : box.map.steps[i];
     box.extents[i] = (box.map.box[i] + step - 1) / step;
     bytes *= box.extents[i];
   }
@@ -84,20 +84,16 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   if (!cuemu::is_aligned(map, 64) || !cuemu::is_aligned(data, 16)) return CUDA_ERROR_INVALID_VALUE;
   if (swizzle > CU_TENSOR_MAP_SWIZZLE_128B || promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B) return CUDA_ERROR_INVALID_VALUE;
   if (fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA || (fill != 0 && element.nan == 0)) return CUDA_ERROR_INVALID_VALUE;
-  if (interleave > CU_TENSOR_MAP_INTERLEAVE_32B) return CUDA_ERROR_INVALID_VALUE;
-  const bool is_interleaved = interleave != CU_TENSOR_MAP_INTERLEAVE_NONE;
-  const unsigned unit = interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;  // what addresses and strides are multiples of
-  if (!cuemu::is_aligned(data, unit) || (is_interleaved && rank < 3)) return CUDA_ERROR_INVALID_VALUE;
-  if (unit == 32 && swizzle != CU_TENSOR_MAP_SWIZZLE_32B) return CUDA_ERROR_INVALID_VALUE;
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) {
+    return interleave <= CU_TENSOR_MAP_INTERLEAVE_32B ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
   TensorMap made{};
   made.mark = cuemu::kMark;
   made.data = static_cast<char*>(data);
   made.rank = static_cast<unsigned char>(rank);
   made.swizzle = static_cast<unsigned char>(swizzle);
   made.fill = fill != 0 ? element.nan : 0;
-  made.element = static_cast<unsigned char>(element.bytes);
-  made.is_interleaved = is_interleaved;
-  made.strides[0] = is_interleaved ? unit : element.bytes;
+  made.strides[0] = element.bytes;
   for (cuuint32_t i = 0; i < rank; ++i) {
     if (sizes[i] == 0 || sizes[i] > cuemu::kMostSize || box[i] == 0 || box[i] > 256 || steps[i] == 0 || steps[i] > 8) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -106,12 +102,12 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
     made.box[i] = static_cast<unsigned short>(box[i]);
     made.steps[i] = static_cast<unsigned char>(steps[i]);
     if (i == 0) continue;
-    if (strides[i - 1] % unit != 0 || strides[i - 1] >= cuemu::kMostStride) return CUDA_ERROR_INVALID_VALUE;
+    if (strides[i - 1] % 16 != 0 || strides[i - 1] >= cuemu::kMostStride) return CUDA_ERROR_INVALID_VALUE;
     made.strides[i] = strides[i - 1];
   }
   const unsigned row = box[0] * element.bytes;
   const unsigned most = swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? ~0u : 16u << swizzle;
-  if (!is_interleaved && (row % 16 != 0 || row > most)) return CUDA_ERROR_INVALID_VALUE;
+  if (row % 16 != 0 || row > most) return CUDA_ERROR_INVALID_VALUE;
   *map = {};
   std::memcpy(map, &made, sizeof made);
   return CUDA_SUCCESS;
@@ -121,7 +117,7 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* data) {
   TensorMap made;
   if (map == nullptr || data == nullptr || !cuemu::is_aligned(data, 16)) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(&made, map, sizeof made);
-  if (made.mark != cuemu::kMark || !cuemu::is_aligned(data, made.is_interleaved ? made.strides[0] : 16)) return CUDA_ERROR_INVALID_VALUE;
+  if (made.mark != cuemu::kMark) return CUDA_ERROR_INVALID_VALUE;
   made.data = static_cast<char*>(data);
   std::memcpy(map, &made, sizeof made);
   return CUDA_SUCCESS;

@@ -30,15 +30,14 @@ inline __attribute__((noinline)) void copy_box(const AsyncCopy& copy) {
   const TensorMap& map = box.map;
   const bool loads = copy.to != nullptr;
   char* const shared = loads ? copy.to : const_cast<char*>(copy.from);
-  const std::uint32_t element = map.element, in_chunk = 16 / element;
-  // A row is all of the innermost dimension, or one slice.
-  const std::uint32_t chunks = map.is_interleaved ? static_cast<std::uint32_t>(map.strides[0]) / 16 : box.extents[0] / in_chunk;
+  const std::uint32_t element = static_cast<std::uint32_t>(map.strides[0]), in_chunk = 16 / element;
+  const std::uint32_t chunks = box.extents[0] / in_chunk;
   const std::uintptr_t pattern = (1u << map.swizzle) - 1;
   const std::uint32_t rows = box.bytes / (chunks * 16);
   for (std::uint32_t row = 0; row < rows; ++row) {
     char* line = map.data;
     bool is_row_inside = true;
-    for (std::uint32_t dimension = map.is_interleaved ? 0 : 1, rest = row; dimension < map.rank; ++dimension) {
+    for (std::uint32_t dimension = 1, rest = row; dimension < map.rank; ++dimension) {
       const std::int64_t index = std::int64_t{box.at[dimension]} + rest % box.extents[dimension] * std::int64_t{map.steps[dimension]};
       rest /= box.extents[dimension];
       is_row_inside = is_row_inside && index >= 0 && index <= map.last[dimension];
@@ -47,10 +46,9 @@ inline __attribute__((noinline)) void copy_box(const AsyncCopy& copy) {
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
       const std::uintptr_t straight = reinterpret_cast<std::uintptr_t>(shared) + (row * chunks + chunk) * 16;
       char* const here = reinterpret_cast<char*>(straight ^ (straight >> 7 & pattern) << 4);
-      const std::int64_t first = (map.is_interleaved ? 0 : std::int64_t{box.at[0]}) + chunk * in_chunk;
-      const std::int64_t last = map.is_interleaved ? chunks * in_chunk - 1 : map.last[0];
+      const std::int64_t first = std::int64_t{box.at[0]} + chunk * in_chunk;
       char* const there = line + first * element;
-      const bool is_whole = is_row_inside && first >= 0 && first + in_chunk - 1 <= last;
+      const bool is_whole = is_row_inside && first >= 0 && first + in_chunk - 1 <= map.last[0];
       if (is_whole && reinterpret_cast<std::uintptr_t>(there) % 16 == 0) {
         using Chunk = Pack<std::uint32_t, 4>;
         if (loads) *reinterpret_cast<Chunk*>(here) = *reinterpret_cast<const Chunk*>(there);
@@ -58,7 +56,7 @@ inline __attribute__((noinline)) void copy_box(const AsyncCopy& copy) {
         continue;
       }
       for (std::uint32_t i = 0; i < in_chunk; ++i) {
-        const bool is_inside = is_row_inside && first + i >= 0 && first + i <= last;
+        const bool is_inside = is_row_inside && first + i >= 0 && first + i <= map.last[0];
         char* const to = here + i * element;
         char* const from = there + i * element;
         if (element == 1) copy_element<std::uint8_t>(to, from, is_inside, loads, map.fill);

@@ -182,18 +182,17 @@ void check_alignment(const void* address, unsigned alignment, const char* instru
 struct TensorMap {
   std::uint64_t mark;  // of a map that cuTensorMapEncodeTiled has filled
   char* data;
-  std::uint64_t strides[5];  // in bytes; the first is an element's size, or in an interleaved layout a slice's
+  std::uint64_t strides[5];  // in bytes; the first is the size of an element
   std::uint64_t fill;        // an element beside the tensor
   std::uint32_t last[5];     // index of each dimension
   unsigned short box[5];
   unsigned char steps[5];  // from one element of the box to the next
-  unsigned char rank, swizzle, element;  // an element's bytes
-  bool is_interleaved;                   // the innermost dimension counts slices of 16 or 32 bytes of channels
+  unsigned char rank, swizzle;
 };
 struct TensorBox {
   TensorMap map;
   std::int32_t at[5];
-  std::uint32_t extents[5];  // elements or slices in shared memory
+  std::uint32_t extents[5];  // elements in shared memory
   std::uint32_t bytes;
 };
 TensorBox tensor_box(const char* map, const std::int32_t* at, int rank, int line);
