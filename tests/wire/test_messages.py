@@ -28,6 +28,7 @@ FORWARD = Forward(
     True,
     "reverse",
     12,
+    2,
     ("gn.weight",),
     "another",
     3,
