@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from harness.errors import UsageError
 
 MOST_LANES = 4096
+MOST_TRIALS = 1000
 
 
 def check_seconds(**limits: object) -> None:
@@ -115,8 +116,10 @@ def check_trials(trials: object) -> None:
     Raises:
         UsageError: It is invalid.
     """
-    if trials is not None and (not isinstance(trials, int) or isinstance(trials, bool) or trials < 1):
-        raise UsageError(f"trials must be a whole number of 1 or more, not {trials!r}")
+    if trials is not None and (
+        not isinstance(trials, int) or isinstance(trials, bool) or not 1 <= trials <= MOST_TRIALS
+    ):
+        raise UsageError(f"trials must be a whole number from 1 to {MOST_TRIALS}, not {trials!r}")
 
 
 def check_speedups(**given: object) -> None:

@@ -21,6 +21,8 @@ _HEAVY_NAMES = """
     sort topk kthvalue median nanmedian mode _unique _unique2 unique_dim unique_consecutive
     cumsum cumprod _logcumsumexp _cummax_helper _cummin_helper
     _cdist _pdist _embedding_bag segment_reduce _segment_reduce
+    im2col col2im upsample _upsample grid_sampler _grid_sampler cudnn_grid_sampler bincount histc histogram _histogramdd
+    searchsorted bucketize _ctc_loss _cudnn_ctc_loss nll_loss nll_loss2d
     max_pool1d max_pool2d_with_indices max_pool3d_with_indices mkldnn_max_pool2d mkldnn_max_pool3d avg_pool1d
     avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d mkldnn_adaptive_avg_pool2d adaptive_max_pool2d
     adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d

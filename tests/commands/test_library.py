@@ -153,8 +153,9 @@ def test_a_stream_that_is_left_or_breaks_leaves_the_evaluator_whole(evaluator: E
         ({"rules": {"flags=off,library-operators": "enforce"}}, "rules must be a dict"),
         ({"device": None}, "device must be a string"),
         ({"lanes": 10**30}, "lanes must be a whole number from 1 to"),
+        ({"trials": 10**9}, "trials must be a whole number from 1 to 1000"),
     ],
-    ids=["refuse", "baselines", "text", "two rules", "device", "lanes"],
+    ids=["refuse", "baselines", "text", "two rules", "device", "lanes", "trials"],
 )
 def test_a_setting_that_means_nothing_is_told(home: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

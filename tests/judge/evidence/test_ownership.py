@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.aten.operators import heavy_operator
 from harness.records import rules
 from harness.scanning.rules import RULES
 
@@ -115,6 +116,22 @@ def test_heavy_operators_are_counted_in_both_directions(rows: dict[str, dict[str
     assert row["operators"] == {"forward": {"addmm": 1}, "backward": {"mm": 2}}
     (finding,) = [finding for finding in row["findings"] if finding["kind"] == "library-operators"]
     assert finding["message"] == "torch's heavy operators ran: forward: addmm; backward: mm"
+
+
+@pytest.mark.parametrize(
+    ("operator", "heavy"),
+    [
+        ("aten::addmm_", "addmm"),
+        ("aten::upsample_bicubic2d_backward", "upsample"),
+        ("aten::grid_sampler_2d", "grid_sampler"),
+        ("aten::nll_loss_forward", "nll_loss"),
+        ("aten::im2col", "im2col"),
+        ("aten::add", ""),
+        ("aten::copy_", ""),
+    ],
+)
+def test_a_form_of_a_heavy_operator_is_heavy(operator: str, heavy: str) -> None:
+    assert heavy_operator(operator) == heavy
 
 
 def test_a_user_may_refuse_what_is_only_reported(folder: Path, harness: Callable[..., Any]) -> None:
