@@ -19,6 +19,7 @@ from harness.emulator.compiler import INCLUDE
 from harness.emulator.lexer import Kind, Token, tokenize
 from harness.emulator.shared_memory import Scopes
 from harness.emulator.syntax import Code, names_in
+from harness.emulator.waits import declares_volatile
 
 _BEGIN = "CUEMU_EACH_THREAD_BEGIN"
 _END = "CUEMU_EACH_THREAD_END"
@@ -245,7 +246,7 @@ def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> st
         return None
     loops = any(part.loops or _is_recursive(part, text) for part in everything)
     is_atomic = any(part.is_atomic for part in everything)
-    if loops and is_atomic:
+    if loops and (is_atomic or declares_volatile(code)):
         return None  # it may wait for an action of another thread
     callees = [part for part in reached if part.place is not None]
     if any(part.place is None and "threadIdx" in part.names for one in callees for part in text.reached_from(one)):

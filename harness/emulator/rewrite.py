@@ -20,6 +20,7 @@ from harness.emulator.ptx.statement import parse_statement
 from harness.emulator.ptx.translation import translate
 from harness.emulator.shared_memory import rewrite_shared
 from harness.emulator.syntax import Code, names_in
+from harness.emulator.waits import rewrite_waits
 
 PTX_CONSTRUCT = "inline PTX"
 PTX_REMEDY = "guard it with #ifdef __CUDA_ARCH__ and give a plain C++ fallback in the #else branch"
@@ -52,6 +53,7 @@ def rewrite_cuda(source: str, by_address: bool = False) -> str:
     macros = definitions(tokens)
     _rewrite_macros(tokens, kernels, device_macros, macros, by_address)
     _rewrite_code(code, kernels, device_macros, macros)
+    rewrite_waits(code)
     rewrite_plain_kernels(code)
     rewrite_launch_bounds(code)
     if by_address:

@@ -88,8 +88,13 @@ __global__ void chain(int* flags, int* order, int step, int by) {
         while (atomicAdd(&flags[neighbour], 0) == 0) {}
       } else if (by == 2) {
         while (static_cast<volatile int*>(flags)[neighbour] == 0) __nanosleep(20);
-      } else {
+      } else if (by == 3) {
         while (static_cast<volatile int*>(flags)[neighbour] == 0) __threadfence();
+      } else {
+        volatile int* const seen = flags;
+        while (seen[neighbour] == 0) {}
+        while (seen[neighbour] == 0);
+        do {} while (seen[neighbour] == 0);
       }
     }
   }

@@ -127,7 +127,7 @@ def test_a_cooperative_launch_holds_as_many_blocks_as_are_resident(
     assert emulator.last_error() == SUCCESS
 
 
-@pytest.mark.parametrize("by", range(4), ids=["compare-and-swap", "atomic-add", "nanosleep", "fence"])
+@pytest.mark.parametrize("by", range(5), ids=["compare-and-swap", "atomic-add", "nanosleep", "fence", "volatile"])
 @pytest.mark.parametrize("step", [1, -1], ids=["later", "earlier"])
 def test_a_block_that_waits_for_another_makes_room_for_it(ordered: Emulator, step: int, by: int) -> None:
     blocks = 50

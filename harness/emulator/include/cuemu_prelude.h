@@ -47,13 +47,16 @@
 #define __shared__ \
   static_assert(false, "cuemu-unsupported: this form of __shared__: declare it as a plain variable or array in a function");
 
-// The rewriter puts this behind `new`.
+// The rewriter puts the first behind `new`, and the second into a loop that waits for a volatile value, which the
+// checking mode sees by itself.
 #ifdef CUEMU_CHECKED
 #define CUEMU_ON_HEAP (::cuemu::OnHeap())
+#define CUEMU_WAITS
 // And this behind __device__ and __constant__ of a variable, so that unused bytes follow it.
 #define CUEMU_APART __attribute__((aligned(4096)))
 #else
 #define CUEMU_ON_HEAP
+#define CUEMU_WAITS ::cuemu::yield();
 #define CUEMU_APART
 #endif
 
