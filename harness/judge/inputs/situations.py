@@ -31,8 +31,8 @@ LOSS_SCALE = 2.0**15
 CONSTANT = "ones"
 #: The cotangent of a trial's first backward.
 FIRST = "normal"
-#: Ways of the backward under the first cotangent: the cotangent's dimensions lie in memory in
-#: reverse order; its samples, or its samples and their rows, lie apart; backward runs a second time over
+#: Ways of the backward under the first cotangent: the cotangent lies transposed in memory
+#: (``transposed_order``); its samples, or its samples and their rows, lie apart; backward runs a second time over
 #: the same graph, into ``.grad``.
 TRANSPOSED, SAMPLES_APART, ROWS_APART, TWICE = OF_BACKWARD = ("transposed", "samples apart", "rows apart", "twice")
 #: The dimensions along which the cotangent has gaps.
@@ -61,7 +61,8 @@ WAYS = {
     RETURNED: "the model had been in the other mode before (.eval() and .train()), and was back in its own",
     DEEP_COPY: "forward ran on a deep copy of the model (copy.deepcopy), if it can be copied",
     LARGER_BATCH: "the batch had twice as many samples",
-    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order: {_REMEDY}",
+    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order, but for the first "
+    f"one of three or more: {_REMEDY}",
     ROWS_APART: f"the samples of the cotangent {FIRST!r} and their rows lay {_APART}",
     SAMPLES_APART: f"the samples of the cotangent {FIRST!r} lay {_APART}",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
@@ -185,6 +186,16 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secre
             return Usage(frozen, LOSS_SCALE, ANOTHER_INSTANCE, ways=(NON_LEAF, ROWS_APART))
         case _:
             return Usage()
+
+
+def transposed_order(dimensions: int) -> tuple[int, ...]:
+    """Return the order in which the dimensions of a transposed cotangent lie in memory.
+
+    That is the reverse order. Of three dimensions or more the first one stays the outermost, as in
+    ``channels_last`` and behind ``transpose(1, 2)``, so that the stride between samples tells nothing.
+    """
+    kept = 1 if dimensions > 2 else 0
+    return (*range(kept), *reversed(range(kept, dimensions)))
 
 
 def _more(count: int) -> str:

@@ -12,7 +12,7 @@ import torch
 from harness.errors import ProblemError
 from harness.judge.inputs.copying import copied
 from harness.judge.inputs.draws import Draw, constant
-from harness.judge.inputs.situations import GAPS, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE
+from harness.judge.inputs.situations import GAPS, LOSS_SCALE, REORDERED, SCALED, TRANSPOSED, TWICE, transposed_order
 from harness.judge.reference.device_assertions import TriedOnCpu
 from harness.judge.reference.graph import Graph
 from harness.judge.reference.reference import Reference
@@ -138,9 +138,9 @@ def _adds_up(graph: Graph, leaves: Sequence[str]) -> bool:
 
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy whose dimensions lie in memory in reverse order."""
-    order = tuple(reversed(range(tensor.dim())))
-    return tensor.permute(order).contiguous().permute(order)
+    """Return a copy that lies transposed in memory."""
+    order = transposed_order(tensor.dim())
+    return tensor.permute(order).contiguous().permute([order.index(dimension) for dimension in range(tensor.dim())])
 
 
 def _bears_scale(graph: Graph, leaves: Sequence[str]) -> bool:

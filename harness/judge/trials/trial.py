@@ -34,6 +34,7 @@ from harness.judge.inputs.situations import (
     TRANSPOSED,
     TWICE,
     Usage,
+    transposed_order,
 )
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.faults import MAX_MESSAGE_CHARACTERS, stop_for
@@ -347,7 +348,7 @@ def _backward(
     """
     exchange, regions = context.exchange, context.exchange.cotangents
     if TRANSPOSED in ways:
-        regions = tuple(replace(region, order=tuple(reversed(range(len(region.shape))))) for region in regions)
+        regions = tuple(replace(region, order=transposed_order(len(region.shape))) for region in regions)
     for region, tensor in zip(regions, cotangent, strict=True):
         if constant is None:
             exchange.write(region, tensor)

@@ -302,6 +302,23 @@ def test_a_transposed_cotangent_counts(judged: Judged) -> None:
     assert "in reverse order" in record.message
 
 
+@pytest.mark.parametrize(
+    ("is_row_major", "is_right"),
+    [("grad.is_contiguous()", True), ("grad.stride(0) == 5 * 33", False), ("grad.stride(2) == 1", False)],
+    ids=["whole", "first_stride", "last_stride"],
+)
+def test_a_cotangent_that_is_transposed_within_samples_counts(
+    judged: Judged, tmp_path: Path, is_row_major: str, is_right: bool
+) -> None:
+    """As behind ``transpose(1, 2)``, or in ``channels_last``."""
+    (tmp_path / "problem.py").write_text(PROBLEM.replace("randn(6, 33)", "randn(6, 5, 33)"))
+    record = judged(
+        backward=f"grad = grad.as_strided(grad.shape, (5 * 33, 33, 1)) if {is_row_major} else grad.contiguous()",
+        head=HEAD.replace(".sum(0)", ".flatten(0, -2).sum(0)"),
+    )
+    assert record.status is (Status.PASSED if is_right else Status.WRONG_GRADIENT), record.message
+
+
 def test_a_cotangent_whose_rows_lie_apart_counts(judged: Judged) -> None:
     pointer = "grad = grad.as_strided(grad.shape, (33, 1)) if grad.stride(1) == 1 else grad.contiguous()"
     record = judged(backward=pointer)
