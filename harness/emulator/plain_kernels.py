@@ -246,7 +246,8 @@ def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> st
         return None
     loops = any(part.loops or _is_recursive(part, text) for part in everything)
     is_atomic = any(part.is_atomic for part in everything)
-    if loops and (is_atomic or declares_volatile(code)):
+    is_volatile = declares_volatile(code) or any("volatile" in part.names for part in everything)
+    if loops and (is_atomic or is_volatile):
         return None  # it may wait for an action of another thread
     callees = [part for part in reached if part.place is not None]
     if any(part.place is None and "threadIdx" in part.names for one in callees for part in text.reached_from(one)):

@@ -93,9 +93,9 @@ class TreeSearch:
     New branches are rewrites of the best, and first answers that are told what was tried, in turn.
 
     Before the first pass a new answer is as good as a repaired one, so repairs have to prove
-    themselves. If the first repair of a run fails, most doubtful are those of answers that do not
-    build: what these compute may be wrong, too. After the first pass a branch that failed may be the
-    faster structure, which is worth more patience.
+    themselves. Once a repair has not passed, those of answers that ran no kernel are doubted most:
+    what these compute may be wrong, too. After the first pass a branch that failed may be the faster
+    structure, which is worth more patience.
 
     Args:
         most_repairs: Repairs of a branch before it is given up.
@@ -158,7 +158,8 @@ class TreeSearch:
             return None
         repairs = [one for one in known if one.kind is Kind.REPAIR]
         firsts = [one for one in known if one.kind in (Kind.WRITE, Kind.REWRITE)]
-        doubt = BLIND if repairs and best.value <= NO_KERNEL else IMPATIENT
+        has_failed = any(one.outcome is not None and not one.has_passed for one in repairs)
+        doubt = BLIND if has_failed and best.value <= NO_KERNEL else IMPATIENT
         chance = _chance(repairs, known, PATIENT if best_of(list(known)) is not None else doubt)
         return None if chance < _chance(firsts, known) else Move(Kind.REPAIR, best.number)
 

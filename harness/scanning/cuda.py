@@ -93,7 +93,11 @@ def cuda_hits(sources: Sequence[Located], named: Callable[[str], bool]) -> Itera
 
 
 def _token_hits(tokens: Sequence[MeaningfulToken], index: int, piece: MeaningfulToken) -> Iterator[Hit]:
-    if piece.kind is Kind.NAME:
+    if piece.kind is Kind.NAME and "##" in piece.text:
+        parts = [part.strip() for part in piece.text.split("##")]
+        yield Hit(piece.line, "token-pasting", " ## ".join(parts))
+        yield from (Hit(piece.line, rule, part) for part in parts if (rule := _NAMES.get(part, "") or _family(part)))
+    elif piece.kind is Kind.NAME:
         if rule := _NAMES.get(piece.text, "") or _family(piece.text):
             yield Hit(piece.line, rule, piece.text)
         elif piece.text in _CALLS and _is_free_call(tokens, index):

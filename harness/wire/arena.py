@@ -20,10 +20,12 @@ from harness.wire.tensors import Region
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096
-#: Two bytes each, the low one first. NaN in every floating format; a large number of each sign, since
-#: code that compares drops NaN; zero, which is a valid index and a bin of a histogram.
+#: Two bytes each, the low one first. NaN in every floating format.
 NANS = (0xFF, 0xFF)
-GUARDS = (NANS, (0xFB, 0x7B), (0xFB, 0xFB), (0, 0))
+#: By trial: a large number of each sign, since code that compares drops NaN; and zero, which is a valid
+#: index and a bin of a histogram. What a kernel multiplies them by lies in memory of its own, whose
+#: surroundings change in the same rhythm (``FILLS`` of the emulator): not NaN beside a large number.
+GUARDS = ((0xFB, 0x7B), NANS, (0xFB, 0xFB), (0, 0))
 
 
 def dtype_name(dtype: torch.dtype) -> str:

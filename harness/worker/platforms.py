@@ -279,7 +279,7 @@ class EmulatedPlatform:
         """Does nothing: the memory goes with the last tensor over it."""
 
 
-#: The fills of a GPU's new memory, in turns: NaN, and a large number of each sign, which shows where
+#: The fills of a GPU's new memory, by trial: NaN, and a large number of each sign, which shows where
 #: code drops NaN.
 _BYTES = (0xFF, 0x7B, 0xFB)
 

@@ -1,7 +1,7 @@
 # Rendered from templates/conv_transpose2d_gelu_group_norm: change that, not this file, and render again.
 # template: conv_transpose2d_gelu_group_norm
 # parameters: {"block_channels":64,"block_pixels":256,"convolution":"tensor","depth":8,"gelu":"pass","statistics":"two_kernels","tensor_from":65536,"thread_channels":8,"thread_pixels":8,"threads":256,"tiles_per_block":4,"unroll":2,"vector_width":4,"weight_blocks":1056,"weight_channels":64,"weight_pixels":32}
-# digest: sha256:63fde1149bbd74a90e5a8c48352e57e963bf52640f761ff8d106ef3894c102ed
+# digest: sha256:69b1cb7ce10a6dca3d67d57cc9ec4aa51e509a0b874d8cff8639f0f031251f74
 """A transposed convolution, exact GELU and group normalisation, forward and backward.
 
 Computes, for x of shape (batch, in_channels, height, width), float32, and each group of channels of each sample:
@@ -2685,7 +2685,7 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
   if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2 || pitch > kMostPitch) return false;
+  if (line_pitch(convolution) < 2 || pitch > kMostPitch) return false;
   if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;

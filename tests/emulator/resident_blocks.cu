@@ -95,6 +95,7 @@ __global__ void chain(int* flags, int* order, int step, int by) {
         while (seen[neighbour] == 0) {}
         while (seen[neighbour] == 0);
         do {} while (seen[neighbour] == 0);
+        do ++by; while (seen[neighbour] == 0);
       }
     }
   }

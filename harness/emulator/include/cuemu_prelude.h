@@ -47,8 +47,8 @@
 #define __shared__ \
   static_assert(false, "cuemu-unsupported: this form of __shared__: declare it as a plain variable or array in a function");
 
-// The rewriter puts the first behind `new`, and the second into a loop that waits for a volatile value, which the
-// checking mode sees by itself.
+// The rewriter puts the first behind `new`, and the second into the condition of a loop that waits for a volatile
+// value, which the checking mode sees by itself.
 #ifdef CUEMU_CHECKED
 #define CUEMU_ON_HEAP (::cuemu::OnHeap())
 #define CUEMU_WAITS
@@ -56,7 +56,7 @@
 #define CUEMU_APART __attribute__((aligned(4096)))
 #else
 #define CUEMU_ON_HEAP
-#define CUEMU_WAITS ::cuemu::yield();
+#define CUEMU_WAITS ::cuemu::yield(),
 #define CUEMU_APART
 #endif
 

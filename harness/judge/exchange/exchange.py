@@ -15,7 +15,7 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
-from harness.wire.arena import GUARDS, Arena, Layout, create_shared_file, map_file, order_of, region_bytes
+from harness.wire.arena import GUARDS, NANS, Arena, Layout, create_shared_file, map_file, order_of, region_bytes
 from harness.wire.tensors import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -154,7 +154,9 @@ class Exchange:
         self._shared = SharedArena(layout.total_bytes, device)
         self._arena = self._shared.arena
         self.descriptor, self.total_bytes = self._shared.descriptor, self._shared.total_bytes
-        self.surround(0)
+        self._pattern = NANS
+        for start, end in self._guards:
+            self._arena.fill(start, end)
         for value, region in zip(args, self.args, strict=True):
             if region.region is not None:
                 self._arena.tensor(region.region).copy_(value)
@@ -229,7 +231,12 @@ class Exchange:
         return bool(held[first] == tensor[first] * factor)
 
     def surround(self, number: int) -> None:
-        """Fill the guard bands with a pattern, so that reading beyond a tensor shows in some trial."""
+        """Fill the guard bands with another pattern, so that reading beyond a tensor shows in some trial.
+
+        Raises:
+            CandidateStopped: The candidate has written to one (``UNSAFE``).
+        """
+        self.check_guards()
         self._pattern = GUARDS[number % len(GUARDS)]
         for start, end in self._guards:
             self._arena.fill(start, end, self._pattern)

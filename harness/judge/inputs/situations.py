@@ -61,8 +61,8 @@ WAYS = {
     RETURNED: "the model had been in the other mode before (.eval() and .train()), and was back in its own",
     DEEP_COPY: "forward ran on a deep copy of the model (copy.deepcopy), if it can be copied",
     LARGER_BATCH: "the batch had twice as many samples",
-    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order, but for the first "
-    f"one of three or more: {_REMEDY}",
+    TRANSPOSED: f"the cotangent {FIRST!r} lay in memory with its dimensions in reverse order (with three or more, the "
+    f"first stays outermost): {_REMEDY}",
     ROWS_APART: f"the samples of the cotangent {FIRST!r} and their rows lay {_APART}",
     SAMPLES_APART: f"the samples of the cotangent {FIRST!r} lay {_APART}",
     TWICE: f"backward under the cotangent {FIRST!r} ran a second time over the same graph (retain_graph=True), into "
@@ -188,14 +188,14 @@ def usage_of(trial: int, inputs: Sequence[str], parameters: Sequence[str], secre
             return Usage()
 
 
-def transposed_order(dimensions: int) -> tuple[int, ...]:
+def transposed_order(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the order in which the dimensions of a transposed cotangent lie in memory.
 
-    That is the reverse order. Of three dimensions or more the first one stays the outermost, as in
-    ``channels_last`` and behind ``transpose(1, 2)``, so that the stride between samples tells nothing.
+    That is the reverse order. If two others are longer than 1, the first dimension stays outermost, as
+    in ``channels_last`` and behind ``transpose(1, 2)``, so that the stride between samples tells nothing.
     """
-    kept = 1 if dimensions > 2 else 0
-    return (*range(kept), *reversed(range(kept, dimensions)))
+    kept = 1 if sum(size > 1 for size in shape[1:]) > 1 else 0
+    return (*range(kept), *reversed(range(kept, len(shape))))
 
 
 def _more(count: int) -> str:

@@ -139,7 +139,7 @@ def _adds_up(graph: Graph, leaves: Sequence[str]) -> bool:
 
 def _transposed(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy that lies transposed in memory."""
-    order = transposed_order(tensor.dim())
+    order = transposed_order(tensor.shape)
     return tensor.permute(order).contiguous().permute([order.index(dimension) for dimension in range(tensor.dim())])
 
 

@@ -19,6 +19,7 @@ from harness.judge.case_context import CaseContext
 from harness.judge.compare.explanation import explained
 from harness.judge.compare.trial_result import TrialResult, badness
 from harness.judge.inputs.draws import CPU, Draw, cotangents, derive_seed, draw, draw_inputs
+from harness.judge.inputs.situations import Usage
 from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.judge.process.time_limits import Clock
 from harness.judge.process.worker_handle import WorkerHandle
@@ -274,7 +275,8 @@ def _trial(
         )
         context = replace(context, kinks=kinks)
     settled = settle(context, drawn, number)
-    result = run_trial(context, worker, clock, settled, number, thread_order="forward", normal_only=True)
+    usage = Usage(fill=number)
+    result = run_trial(context, worker, clock, settled, number, thread_order="forward", normal_only=True, usage=usage)
     # A result that passed has finite gradients, so only a failed one needs the second test.
     judged = settled if isinstance(settled, Draw) else settled.draw
     looks = bool(result.failed)

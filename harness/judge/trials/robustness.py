@@ -348,7 +348,7 @@ def _judged(
     draw, whose gauges are known.
     """
     number = 0 if name is None else -1 - [*_CHECKS].index(name)
-    usage = Usage(without_gradients=without_gradients, ways=ways)
+    usage = Usage(without_gradients=without_gradients, ways=ways, fill=number)
     result = run_trial(
         context,
         calls.worker,

@@ -348,7 +348,7 @@ def _backward(
     """
     exchange, regions = context.exchange, context.exchange.cotangents
     if TRANSPOSED in ways:
-        regions = tuple(replace(region, order=transposed_order(len(region.shape))) for region in regions)
+        regions = tuple(replace(region, order=transposed_order(region.shape)) for region in regions)
     for region, tensor in zip(regions, cotangent, strict=True):
         if constant is None:
             exchange.write(region, tensor)

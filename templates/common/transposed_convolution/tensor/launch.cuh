@@ -37,7 +37,7 @@ bool suits_tensor_cores(const DenseConvolution& convolution, int device) {
   if (convolution.in < 1 || convolution.in > kMostChannels || convolution.out > kMostChannels) return false;
   if (!suits_strides(convolution)) return false;
   if (farthest_tap(convolution, pitch) > Ring<Pass::kForward>::kFarthest) return false;
-  if (convolution.fine_width() < 2 || pitch > kMostPitch) return false;
+  if (line_pitch(convolution) < 2 || pitch > kMostPitch) return false;
   if ((convolution.height + convolution.phase_taps_y()) * pitch > kMostPixels) return false;
   if (convolution.fine_plane() < kShortRow) return false;  // short_row_sums reads rows without a pitch
   if (convolution.samples * convolution.fine_plane() < kFewestPixels) return false;
