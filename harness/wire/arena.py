@@ -144,6 +144,8 @@ class Arena:
 
     def __init__(self, memory: torch.Tensor):
         self._bytes = memory
+        #: What the guard bands hold.
+        self.guard = NANS
 
     @property
     def device(self) -> torch.device:

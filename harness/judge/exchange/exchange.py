@@ -15,7 +15,7 @@ from harness.judge.process.candidate_stopped import CandidateStopped
 from harness.records.record import Finding, Status
 from harness.records.rules import INPUT_MUTATION
 from harness.wire import cuda_memory
-from harness.wire.arena import GUARDS, NANS, Arena, Layout, create_shared_file, map_file, order_of, region_bytes
+from harness.wire.arena import GUARDS, Arena, Layout, create_shared_file, map_file, order_of, region_bytes
 from harness.wire.tensors import Region, StateTensor, Value
 from harness.wire.values import UnsupportedValue, encode_plain
 
@@ -154,7 +154,6 @@ class Exchange:
         self._shared = SharedArena(layout.total_bytes, device)
         self._arena = self._shared.arena
         self.descriptor, self.total_bytes = self._shared.descriptor, self._shared.total_bytes
-        self._pattern = NANS
         for start, end in self._guards:
             self._arena.fill(start, end)
         for value, region in zip(args, self.args, strict=True):
@@ -232,9 +231,9 @@ class Exchange:
 
     def surround(self, number: int) -> None:
         """Fill the guard bands with another pattern, so that reading beyond a tensor shows in some trial."""
-        self._pattern = GUARDS[number % len(GUARDS)]
+        self._arena.guard = GUARDS[number % len(GUARDS)]
         for start, end in self._guards:
-            self._arena.fill(start, end, self._pattern)
+            self._arena.fill(start, end, self._arena.guard)
 
     def poison(self, regions: Sequence[Region]) -> None:
         """Fill regions with NaN, so that what the candidate leaves unwritten cannot pass."""
@@ -275,7 +274,7 @@ class Exchange:
             CandidateStopped: The candidate wrote to one (``UNSAFE``).
         """
         for start, end in self._guards:
-            damaged = self._arena.first_damage(start, end, self._pattern)
+            damaged = self._arena.first_damage(start, end, self._arena.guard)
             if damaged is not None:
                 raise self._out_of_bounds(damaged)
 
