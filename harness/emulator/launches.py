@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from harness.emulator.lexer import line_breaks, quoted
 from harness.emulator.syntax import Code, Range, base_name, callee_start, names_in, without_casts
 
@@ -42,14 +40,14 @@ _UNTYPED = (
 )
 
 
-def may_need_addresses(names: Set[str], is_cuda: bool) -> bool:
-    """Tells whether a source with these names may launch or ask about a kernel whose address alone it knows.
+def may_need_addresses(source: str, is_cuda: bool) -> bool:
+    """Tells whether a source may launch or ask about a kernel whose address alone it knows.
 
     Args:
-        names: The names in the source's text.
+        source: The source's text.
         is_cuda: Whether it is a CUDA source, whose calls mostly name the kernel.
     """
-    return not names.isdisjoint(_POINTER_CALLS[is_cuda])
+    return any(call in source for call in _POINTER_CALLS[is_cuda])
 
 
 class Kernels:

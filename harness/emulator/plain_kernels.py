@@ -157,6 +157,7 @@ class _Text:
         variables: The names of variables, parameters and members.
         lambdas: The names of local variables that hold lambdas.
         has_device_lambdas: Whether host code may pass kernels a lambda to call.
+        has_volatile: Whether it declares something volatile.
     """
 
     parts: dict[str, list[_Part]] = field(default_factory=dict)
@@ -164,6 +165,7 @@ class _Text:
     variables: set[str] = field(default_factory=set)
     lambdas: set[str] = field(default_factory=set)
     has_device_lambdas: bool = False
+    has_volatile: bool = False
 
     def all_parts(self) -> Iterator[_Part]:
         """Yields every function and macro."""
@@ -246,7 +248,7 @@ def _loop_of(code: Code, kernel: _Part, reached: list[_Part], text: _Text) -> st
         return None
     loops = any(part.loops or _is_recursive(part, text) for part in everything)
     is_atomic = any(part.is_atomic for part in everything)
-    is_volatile = declares_volatile(code) or any("volatile" in part.names for part in everything)
+    is_volatile = text.has_volatile or any("volatile" in part.names for part in everything)
     if loops and (is_atomic or is_volatile):
         return None  # it may wait for an action of another thread
     callees = [part for part in reached if part.place is not None]
@@ -287,7 +289,7 @@ def _is_known_include(token: Token) -> bool:
 
 def _read(code: Code) -> _Text | None:
     """Reads the definitions in a text; None if something outside its functions may wait."""
-    text = _Text()
+    text = _Text(has_volatile=declares_volatile(code))
     scopes = Scopes(code)
     for position in range(len(code)):
         if code.text(position) in _TYPE_INTRODUCERS and code.is_name(position + 1):

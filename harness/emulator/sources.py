@@ -103,7 +103,7 @@ def units(sources: InlineSources, locator: SourceLocator) -> list[Unit]:
     """
     texts = [("\n".join(sources.cpp_sources), False), ("\n".join(sources.cuda_sources), True)]
     texts += [(file.text, file.is_cuda) for file in sources.files]
-    by_address = any(may_need_addresses(_names(text), is_cuda) for text, is_cuda in texts)
+    by_address = any(may_need_addresses(text, is_cuda) for text, is_cuda in texts)
     rewrite = functools.partial(rewrite_cuda, by_address=by_address)
     found: list[Unit] = []
     if sources.cpp_sources or sources.functions:

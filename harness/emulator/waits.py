@@ -20,14 +20,14 @@ def rewrite_waits(code: Code) -> None:
         if closing is None or not names_in(code.span(opening + 1, closing)) & volatile:
             continue
         is_empty = code.text(closing + 1) == ";" or (code.text(closing + 1) == "{" and code.text(closing + 2) == "}")
-        declares = code.text(opening + 1) in _TYPES or code.is_name(opening + 2)
+        declares = code.text(opening + 1) in _TYPES or (code.is_name(opening + 1) and code.is_name(opening + 2))
         if is_empty and not declares:
             code.token(opening).written = "(CUEMU_WAITS "
 
 
 def declares_volatile(code: Code) -> bool:
     """Tells whether a text has a volatile variable, parameter or pointer."""
-    return any(True for _ in _volatile_names(code))
+    return any(_volatile_names(code))
 
 
 def _volatile_names(code: Code) -> Iterator[str]:

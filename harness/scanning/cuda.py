@@ -96,9 +96,9 @@ def _token_hits(tokens: Sequence[MeaningfulToken], index: int, piece: Meaningful
     if piece.kind is Kind.NAME and "##" in piece.text:
         parts = [part.strip() for part in piece.text.split("##")]
         yield Hit(piece.line, "token-pasting", " ## ".join(parts))
-        yield from (Hit(piece.line, rule, part) for part in parts if (rule := _NAMES.get(part, "") or _family(part)))
+        yield from (Hit(piece.line, rule, part) for part in parts if (rule := _rule_of(part)))
     elif piece.kind is Kind.NAME:
-        if rule := _NAMES.get(piece.text, "") or _family(piece.text):
+        if rule := _rule_of(piece.text):
             yield Hit(piece.line, rule, piece.text)
         elif piece.text in _CALLS and _is_free_call(tokens, index):
             yield Hit(piece.line, _CALLS[piece.text], f"{piece.text}(...)")
@@ -118,8 +118,10 @@ def _token_hits(tokens: Sequence[MeaningfulToken], index: int, piece: Meaningful
         yield Hit(piece.line, "token-pasting", f"{_text(tokens, index - 1)} ## {_text(tokens, index + 1)}")
 
 
-def _family(name: str) -> str:
-    """Returns the rule for all names with a common prefix; empty if there is none."""
+def _rule_of(name: str) -> str:
+    """Returns the rule for a name, or for all names with its prefix; empty if there is none."""
+    if name in _NAMES:
+        return _NAMES[name]
     if not name.startswith(tuple(_FAMILIES)):
         return ""
     return next(rule for prefix, rule in _FAMILIES.items() if name.startswith(prefix))

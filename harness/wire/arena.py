@@ -144,7 +144,7 @@ class Arena:
 
     def __init__(self, memory: torch.Tensor):
         self._bytes = memory
-        #: What the guard bands hold.
+        #: The pattern that the guard bands hold.
         self.guard = NANS
 
     @property
@@ -170,20 +170,19 @@ class Arena:
         for parity, byte in enumerate(pattern):
             self._bytes[start + (start + parity) % 2 : end : 2] = byte
 
-    def first_damage(self, start: int, end: int, pattern: tuple[int, int] = NANS) -> int | None:
-        """Returns the offset of the first byte in a range that differs from a pattern.
+    def first_damage(self, start: int, end: int) -> int | None:
+        """Returns the offset of the first byte in a guard band that differs from ``guard``.
 
         Args:
-            start: The first byte of the range.
+            start: The first byte of the band.
             end: The byte after the last one.
-            pattern: What ``fill`` wrote.
 
         Returns:
             The offset, or None if all these bytes are intact.
         """
         held = self._bytes[start:end]
         damaged = torch.empty_like(held, dtype=torch.bool)
-        for parity, byte in enumerate(pattern):
+        for parity, byte in enumerate(self.guard):
             every_other = slice((start + parity) % 2, None, 2)
             damaged[every_other] = held[every_other] != byte
         if not bool(damaged.any()):

@@ -12,6 +12,8 @@ from harness.emulator.rewrite import rewrite_cuda
     [
         ("while (flag[i] != 1) {}", True),
         ("while (flag[i] != 1);", True),
+        ("while (!flag[i]) {}", True),
+        ("while (*flag != 1);", True),
         ("do {} while (flag[i] != 1);", True),
         ("while (static_cast<volatile int*>(x)[i] != 1) {}", True),
         ("{ ++i; } while (flag[i] != 1);", True),

@@ -274,7 +274,7 @@ class Exchange:
             CandidateStopped: The candidate wrote to one (``UNSAFE``).
         """
         for start, end in self._guards:
-            damaged = self._arena.first_damage(start, end, self._arena.guard)
+            damaged = self._arena.first_damage(start, end)
             if damaged is not None:
                 raise self._out_of_bounds(damaged)
 

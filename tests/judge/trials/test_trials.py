@@ -9,7 +9,6 @@ import pytest
 
 from harness.judge.evaluation.blank_records import TRIALS
 from harness.judge.inputs.draws import derive_seed, draw, init_args
-from harness.judge.inputs.situations import LOSS_SCALE, SCALED, usage_of
 from harness.project.problems import load, read_problem
 from harness.records.record import EvaluationRecord, Status
 from tests.judge.in_process import evaluated
@@ -488,23 +487,6 @@ def test_an_input_that_needs_no_gradient_leaves_those_of_parameters(judged: Judg
     record = judged("assert x.requires_grad or not torch.is_grad_enabled(), 'gradient wanted'\n" + RIGHT)
     assert record.status is Status.RUNTIME_ERROR
     assert "requires_grad=False" in record.message
-
-
-def test_what_trials_freeze() -> None:
-    assert usage_of(1, ["x"], ["scale", "shift"], SECRET).frozen == ("x",)
-    assert usage_of(3, ["x"], ["scale"], SECRET).frozen == ("scale",)
-    assert usage_of(1, ["x"], [], SECRET).frozen == ()
-    assert len(usage_of(1, ["x", "y"], [], SECRET).frozen) == 1
-    assert usage_of(3, [], ["scale"], SECRET).frozen == ()
-    several = [(1, ["x", "y"], ["scale"]), (3, ["x"], ["scale", "shift"])]
-    for trial, inputs, parameters in several:
-        names = inputs if trial == 1 else parameters
-        chosen = {usage_of(trial, inputs, parameters, str(secret)).frozen for secret in range(40)}
-        assert chosen == {(names[0],), (names[1],), tuple(names)}
-    assert usage_of(1, ["x"], [], SECRET).scale == LOSS_SCALE
-    assert usage_of(1, ["x"], [], SECRET).without({SCALED}).scale == 1
-    aside = usage_of(2, ["x"], [], SECRET)
-    assert "once more, on other values" in aside.notes[0]
 
 
 def test_a_backward_that_changes_its_cotangent_fails(judged: Judged) -> None:
