@@ -45,6 +45,9 @@ CALLS_LOOKED_AT = 4
 NEARNESS = 0.1
 #: Processor time that a stopped candidate may use: work that was under way when it was stopped.
 MOST_AWAKE_S = 0.005
+#: Times that a window is run, on fresh inputs, until the candidate slept while it was stopped. A busy
+#: machine can keep an honest one awake.
+MOST_TRIES = 3
 MAX_FAULT_CHARACTERS = 300
 
 
@@ -164,14 +167,14 @@ class Loops:
         with contextlib.ExitStack() as both:
             for side in self._sides:
                 both.callback(side.worker.resume)
-            self._window(1, "warm-up", False)
+            self._quiet_window(1, "warm-up", False)
             started = time.monotonic()
             for number in range(max(least_rounds, MOST_ROUNDS)):
                 if number >= least_rounds and time.monotonic() - started > BUDGET_S:
                     break
                 for count in (self._calls, 2 * self._calls):
                     is_long = count > self._calls
-                    found, audited = self._window(count, f"{count}:{number}", is_long)
+                    found, audited = self._quiet_window(count, f"{count}:{number}", is_long)
                     fastest = min(times.get((count, "candidate"), [found["candidate"]]))
                     if is_long and found["candidate"] <= fastest:
                         kept = audited
@@ -191,9 +194,24 @@ class Loops:
         for side in self._sides:
             asked(side, DropSlots(), Released)
 
-    def _window(
+    def _quiet_window(
         self, count: int, name: str, with_audit: bool
     ) -> tuple[dict[str, float], tuple[Call, list[torch.Tensor]] | None]:
+        """Run a window, and run it again if the candidate did not sleep while it was stopped.
+
+        Raises:
+            Uncertified: It never slept.
+        """
+        awake = ""
+        for attempt in range(MOST_TRIES):
+            times, audited, awake = self._window(count, f"{name}:{attempt}", with_audit)
+            if not awake:
+                return times, audited
+        raise Uncertified(f"the candidate used {awake}")
+
+    def _window(
+        self, count: int, name: str, with_audit: bool
+    ) -> tuple[dict[str, float], tuple[Call, list[torch.Tensor]] | None, str]:
         """Run a window of each side on the same inputs, in random order.
 
         Args:
@@ -202,7 +220,8 @@ class Loops:
             with_audit: Whether to compare one of the calls in full.
 
         Returns:
-            Milliseconds by side, and the audited call with its results.
+            Milliseconds by side, the audited call with its results, and what the candidate used of the
+            processor while it was stopped, in words; empty if it slept.
         """
         secret = self._choose.randrange(count)
         others = [number for number in range(count) if number not in (secret, count - 1)]
@@ -233,22 +252,23 @@ class Loops:
         self._choose.shuffle(runs)
         times, samples = {}, {}
         results: list[torch.Tensor] = []
+        awake = ""
         for label, side, command in runs:
             if command is not None:
                 self._arm(side, command)
             self._slots.poison(count)
             self._slots.settle()
             if side is candidate:
-                self._check_asleep()
+                awake = self._awake()
             times[label], samples[label] = self._timed(side, looked_at, places)
             if side is candidate:
                 for number in looked_at:
                     self._slots.check_given(number, sampling, given[number])
                 if audited is not None:
                     results = self._slots.results(secret, places, samples[label][looked_at.index(secret)])
-        self._check_asleep()
+        awake = awake or self._awake()
         self._compare(samples["candidate"], samples["eager"], count)
-        return times, None if audited is None else (audited, results)
+        return times, None if audited is None else (audited, results), awake
 
     def _arm(self, side: Side, command: Loop) -> None:
         """Have a side prepare its calls, then stop it."""
@@ -256,16 +276,12 @@ class Loops:
         asked(side, command, Armed)
         side.worker.pause()
 
-    def _check_asleep(self) -> None:
-        """Check that the candidate did nothing since it was stopped.
-
-        Raises:
-            Uncertified: It used the processor.
-        """
+    def _awake(self) -> str:
+        """Return in words what the candidate used of the processor since it was stopped; empty for next to nothing."""
         used_s, thread = self._sides[0].worker.used_since_pause()
-        if used_s > MOST_AWAKE_S:
-            used = f"{used_s * 1e3:.0f} ms of processor time while it was stopped (most by thread {thread!r})"
-            raise Uncertified(f"the candidate used {used}")
+        if used_s <= MOST_AWAKE_S:
+            return ""
+        return f"{used_s * 1e3:.0f} ms of processor time while it was stopped (most by thread {thread!r})"
 
     def _timed(
         self, side: Side, looked_at: Sequence[int], places: Sequence[torch.Tensor | None]

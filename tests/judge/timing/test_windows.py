@@ -8,8 +8,9 @@ run on the CPU, and the events that would have timed them are given.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -370,18 +371,35 @@ def test_a_busy_candidate_is_certified_where_it_sleeps_when_stopped(
         assert not woken or more != BUSY, record.message
 
 
+def _wakes(monkeypatch: pytest.MonkeyPatch, is_woken: Callable[[], bool]) -> None:
+    """Has a stopped worker go on at once where ``is_woken`` says so."""
+    stop = WorkerHandle.pause
+
+    def paused(worker: WorkerHandle) -> None:
+        stop(worker)
+        if is_woken():
+            worker.resume()
+            time.sleep(0.05)  # a quick judge would look before it has used more than it may
+
+    monkeypatch.setattr(WorkerHandle, "pause", paused)
+
+
+@pytest.mark.usefixtures("slow_events")
+def test_a_window_that_a_candidate_did_not_sleep_through_is_run_again(
+    tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = itertools.count()
+    _wakes(monkeypatch, lambda: next(pauses) < 2)  # of the first window
+    record = _judged(TRIALS[0], tmp_path, home, baseline, BUSY)
+    assert record.status == "PASSED", record.message
+    assert set(record.certified) == {"forward", "forward_backward"}, record.message
+
+
 @pytest.mark.usefixtures("slow_events")
 def test_who_is_awake_when_stopped_gets_no_certificate(
     tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = WorkerHandle.pause
-
-    def woken_at_once(worker: WorkerHandle) -> None:
-        stop(worker)
-        worker.resume()
-        time.sleep(0.05)  # a quick judge would look before it has used more than it may
-
-    monkeypatch.setattr(WorkerHandle, "pause", woken_at_once)
+    _wakes(monkeypatch, lambda: True)
     record = _judged(TRIALS[0], tmp_path, home, baseline, BUSY)
     assert (record.status, record.certified, record.speedup) == ("PASSED", {}, None)
     assert record.message.count("while it was stopped (most by thread 'p") == 2  # a process of Python's
