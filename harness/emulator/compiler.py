@@ -100,7 +100,8 @@ class Compiler:
         options = ("tsan-distinguish-volatile=1", "tsan-instrument-func-entry-exit=0")
         if self.is_clang:
             return [*flags, *(word for option in options for word in ("-mllvm", f"-{option}"))]
-        flags.append("-fno-builtin-memset")  # g++ sees no access in what it writes in place of a short one
+        # g++ sees no access in what it writes in place of a call of these with a known size.
+        flags += ["-fno-builtin-memset", "-fno-builtin-memcpy", "-fno-builtin-memmove"]
         return [*flags, *(word for option in options for word in ("--param", option))]
 
 

@@ -135,11 +135,11 @@ class EmulatorSession:
         self._core.cuemu_set_limits(chosen.shared_bytes, chosen.threads, chosen.shared_bytes_per_sm)
 
     def know(self, tensors: Mapping[str, Sequence[Tensor]]) -> None:
-        """Registers tensors that torch's allocator did not create, and forgets earlier ones.
+        """Registers tensors of the device, and forgets earlier ones that torch's allocator did not create.
 
         Args:
-            tensors: Tensors with a guard band around each, dense or expanded, by their names in
-                reports.
+            tensors: Tensors, dense or expanded, by their names in reports. Those that torch's
+                allocator did not create have a guard band around each.
         """
         self._core.cuemu_forget_tensors()
         for name, own in tensors.items():

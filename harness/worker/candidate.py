@@ -163,10 +163,11 @@ class Instance:
         argument: torch.Tensor = self._arguments[position]
         return argument._version
 
-    def given(self, command: Backward | None = None) -> dict[str, list[torch.Tensor]]:
-        """Returns the arena's tensors that the candidate receives: inputs and cotangents."""
+    def given(self, command: Backward | None = None) -> Mapping[str, Sequence[torch.Tensor]]:
+        """Returns what the candidate receives: inputs, cotangents, and dense parameters, which are not lazy."""
         inputs = [value for value in self._arguments if isinstance(value, torch.Tensor)]
-        return {"input": inputs, "cotangent": self._cotangents(command) if command is not None else []}
+        own = [p for p in self.model.parameters() if type(p) is torch.nn.Parameter and p.layout == torch.strided]
+        return {"input": inputs, "parameter": own, "cotangent": self._cotangents(command) if command else []}
 
     def call(self) -> Any:
         """Calls the candidate with its current state. Nothing else runs."""

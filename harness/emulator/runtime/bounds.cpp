@@ -45,7 +45,7 @@ Extent extent_of(const char* address) {
   for (const Extent& one : all.known) {
     if (address >= one.data && static_cast<std::size_t>(address - one.data) < one.bytes) return one;
   }
-  Extent found = guarded_extent(address);
+  Extent found = extent_for_kernel(address);
   if (found.data == nullptr) found = variable_at(address);
   if (found.data != nullptr) all.known[all.next_known++ % 4] = found;
   return found;
@@ -135,6 +135,16 @@ bool is_alive(const Running& at, const Touch& touch, const Block& owner) {
                  : "Let all blocks meet at the cluster's barrier before one accesses another's shared memory.",
        touch.code, verb(touch), false);
   return false;
+}
+
+void check_host_access(const Touch& touch) {
+  const Extent extent = device_memory_at(touch.address);
+  if (extent.data == nullptr) return;
+  add_report({"out-of-bounds", "", 0,
+              std::string("host code ") + verb(touch) + " " + size_words(touch.bytes) + " of " + with_article(extent.what) + " of " +
+                  size_words(extent.bytes) + ", which is in the device's memory, in line {0}",
+              "Let a kernel access it, or copy it to the host first, by .item(), .cpu() or cudaMemcpy.",
+              {{{}, {}, 0, verb(touch), touch.code}}});
 }
 
 void note_launch_frame(const void* end, const void* call, std::size_t bytes) {

@@ -80,6 +80,8 @@ inline bool is_checking() { return checking.load(std::memory_order_relaxed); }
 
 void begin_checked_launch(const char* kernel, const Config& config, const void* code);
 void check_access(Touch touch);
+// An access outside kernels. Reports one to memory that is the device's alone.
+void check_host_access(const Touch& touch);
 // A product of a warpgroup begins that will read these bytes of shared memory; at its end it has read them.
 void check_product_begin(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes);
 void check_product_read(Block& block, const CopyView& view, const WarpgroupProduct& product, const char* address, std::size_t bytes);

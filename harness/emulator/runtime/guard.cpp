@@ -29,6 +29,14 @@ struct Allocation {
   std::size_t bytes;
   std::size_t zone_after_bytes;
   const char* what;
+  bool is_of_device = false;
+  bool is_of_host = false;
+};
+
+// Memory that others allocated, with their own guard bands.
+struct Known {
+  Extent extent;
+  bool is_of_host = false;
 };
 
 struct Registry {
@@ -37,7 +45,7 @@ struct Registry {
   std::map<char*, Allocation> freed;        // freed, but still kept
   std::deque<char*> freed_order;            // oldest first
   std::size_t freed_bytes = 0;
-  std::vector<Extent> known;                // allocated by others, with their own guard bands
+  std::vector<Known> known;
   std::set<std::string> names;              // the names of known allocations, never freed
   std::string last_kernel;
 };
@@ -118,7 +126,7 @@ void keep_freed(Registry& all, char* data, const Allocation& allocation) {
 }
 
 // Returns the allocation in or beside which an address lies; null if there is none.
-const std::pair<char* const, Allocation>* find(const std::map<char*, Allocation>& allocations, const char* address) {
+std::pair<char* const, Allocation>* find(std::map<char*, Allocation>& allocations, const char* address) {
   const auto after = allocations.upper_bound(const_cast<char*>(address));
   if (after != allocations.begin()) {
     const auto before = std::prev(after);
@@ -126,6 +134,33 @@ const std::pair<char* const, Allocation>* find(const std::map<char*, Allocation>
     if (offset < before->second.bytes + before->second.zone_after_bytes) return &*before;
   }
   return after == allocations.end() || address < after->second.raw ? nullptr : &*after;
+}
+
+Extent extent_at(const char* address, bool by_kernel) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (auto* found = find(all.allocations, address)) {
+    if (by_kernel) found->second.is_of_device = true;
+    return {found->first, found->second.bytes, found->second.what, false};
+  }
+  if (const auto* found = find(all.freed, address)) return {found->first, found->second.bytes, found->second.what, true};
+  for (const Known& one : all.known) {
+    const Extent& extent = one.extent;
+    if (address >= extent.data - kKnownZoneBytes && address < extent.data + extent.bytes + kKnownZoneBytes) return extent;
+  }
+  return {};
+}
+
+bool holds(const char* data, std::size_t bytes, const char* address) {
+  return address >= data && static_cast<std::size_t>(address - data) < bytes;
+}
+
+// Whether only the device may access what this function returned.
+bool is_device_only(const char* what) {
+  for (const char* const own : {"cudaMalloc allocation", "cudaMallocAsync allocation", "cudaMallocPitch allocation"}) {
+    if (std::strcmp(what, own) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -226,17 +261,33 @@ bool guarded_free(void* data) {
   return true;
 }
 
-Extent guarded_extent(const char* address) {
+Extent guarded_extent(const char* address) { return extent_at(address, false); }
+
+Extent extent_for_kernel(const char* address) { return extent_at(address, true); }
+
+Extent device_memory_at(const char* address) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (const auto* found = find(all.allocations, address)) {
-    return {found->first, found->second.bytes, found->second.what, false};
+    const Allocation& one = found->second;
+    const bool is_tensor = std::strcmp(one.what, "tensor") == 0;
+    const bool is_devices = is_tensor ? one.is_of_device && !one.is_of_host : is_device_only(one.what);
+    if (is_devices && holds(found->first, one.bytes, address)) return {found->first, one.bytes, one.what, false};
+    return {};
   }
-  if (const auto* found = find(all.freed, address)) return {found->first, found->second.bytes, found->second.what, true};
-  for (const Extent& extent : all.known) {
-    if (address >= extent.data - kKnownZoneBytes && address < extent.data + extent.bytes + kKnownZoneBytes) return extent;
+  for (const Known& one : all.known) {
+    if (!one.is_of_host && holds(one.extent.data, one.extent.bytes, address)) return one.extent;
   }
   return {};
+}
+
+void give_to_host(const char* address) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (auto* found = find(all.allocations, address)) found->second.is_of_host = true;
+  for (Known& one : all.known) {
+    if (holds(one.extent.data, one.extent.bytes, address)) one.is_of_host = true;
+  }
 }
 
 bool leaves_allocation(const void* address, std::size_t bytes) {
@@ -269,11 +320,21 @@ void cuemu_forget_tensors(void) {
   all.known.clear();
 }
 
+// A tensor on the device, where the judge has just put its values. It has a name in reports if torch's allocator did not
+// make it.
 void cuemu_know_tensor(const void* data, std::size_t bytes, const char* name) {
   cuemu::Registry& all = cuemu::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  all.known.push_back({static_cast<const char*>(data), bytes, all.names.insert(name).first->c_str(), false});
+  const char* const address = static_cast<const char*>(data);
+  if (auto* found = cuemu::find(all.allocations, address)) {
+    found->second.is_of_device = true;
+    found->second.is_of_host = false;
+  } else {
+    all.known.push_back({{address, bytes, all.names.insert(name).first->c_str(), false}});
+  }
 }
+
+void cuemu_give_to_host(const void* data) { cuemu::give_to_host(static_cast<const char*>(data)); }
 
 int cuemu_guarded_free(void* data) { return cuemu::guarded_free(data) ? 1 : 0; }
 

@@ -44,6 +44,17 @@ struct Extent {
 // none.
 Extent guarded_extent(const char* address);
 
+// The same, for an access by a kernel: the memory is the device's from now on.
+Extent extent_for_kernel(const char* address);
+
+// Returns the allocation with `address` in it if its memory is certainly the device's alone; all null if not. It is if
+// cudaMalloc returned it, if it holds the problem's or the model's tensors, or if a kernel has accessed it. A tensor that
+// an operator gave to the host, as `.cpu()` does, is the host's, too.
+Extent device_memory_at(const char* address);
+
+// Says that an operator gives a tensor's memory to the host.
+void give_to_host(const char* address);
+
 // Whether the `bytes` bytes from `address` leave the guarded allocation that contains `address`.
 bool leaves_allocation(const void* address, std::size_t bytes);
 

@@ -57,14 +57,10 @@ thread_local cudaError_t last_error = cudaSuccess;
 constexpr int kMultiprocessors = 132;
 constexpr int kBlocksPerMultiprocessor = 32;
 
-// Whether memory is certainly the device's. A tensor's may be the host's, too.
+// Whether memory is certainly the device's alone. A tensor's may be the host's, too.
 bool is_device_only(const void* data) {
-  const char* const what = cuemu::guarded_extent(static_cast<const char*>(data)).what;
-  if (what == nullptr) return false;
-  for (const char* const own : {"cudaMalloc allocation", "cudaMallocAsync allocation", "cudaMallocPitch allocation"}) {
-    if (std::strcmp(what, own) == 0) return true;
-  }
-  return false;
+  const cuemu::Extent found = cuemu::device_memory_at(static_cast<const char*>(data));
+  return found.data != nullptr && std::strncmp(found.what, "cudaMalloc", std::strlen("cudaMalloc")) == 0;
 }
 
 std::size_t physical_bytes() {

@@ -111,6 +111,7 @@ void note_stacks(const void* data, std::size_t bytes) {
 
 void lend_host_memory(const void* data, std::size_t bytes) {
   Lists& all = lists();
+  give_to_host(static_cast<const char*>(data));
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.lent.add(data, bytes);
 }

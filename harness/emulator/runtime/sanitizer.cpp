@@ -1,7 +1,7 @@
 // The callbacks of a checked build. The compiler builds kernels with
 // -fsanitize=thread,alignment,bounds,signed-integer-overflow, and the library is linked without a
 // sanitizer's runtime. So the calls for every access and every doubtful operation come here.
-// Outside kernels, and while no launch is checked, they only do what the program asked for.
+// While nothing is checked, they only do what the program asked for.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -64,6 +64,12 @@ void overflow(const void* data, const char* operation, const void* code) {
   tell_overflow(code, operation, static_cast<const OverflowData*>(data)->type->name);
 }
 
+void note(const Touch& touch) {
+  if (!is_checking()) return;
+  if (in_kernel()) return check_access(touch);
+  check_host_access(touch);
+}
+
 // The address of an atomic operation is a multiple of its size, also in a local variable. Its memory order tells its scope
 // (cuemu/atomics.h).
 void check_atomic(const volatile void* address, std::size_t bytes, bool reads, bool writes, bool compares, int order,
@@ -83,13 +89,13 @@ void check_atomic(const volatile void* address, std::size_t bytes, bool reads, b
 }  // namespace
 }  // namespace cuemu
 
-using cuemu::check_access;
 using cuemu::is_checked;
+using cuemu::note;
 
 #define CUEMU_HERE __builtin_return_address(0)
 #define CUEMU_TOUCH(name, size, reads, writes, is_volatile)                                                     \
   void __tsan_##name(void* address) {                                                                           \
-    if (is_checked()) check_access({static_cast<char*>(address), size, reads, writes, false, is_volatile, CUEMU_HERE}); \
+    note({static_cast<char*>(address), size, reads, writes, false, is_volatile, CUEMU_HERE});                    \
   }
 #define CUEMU_TOUCHES(size)                                   \
   CUEMU_TOUCH(read##size, size, true, false, false)            \
@@ -166,23 +172,23 @@ CUEMU_TOUCHES(8)
 CUEMU_TOUCHES(16)
 
 void __tsan_read_range(void* address, std::size_t bytes) {
-  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, true, false, false, false, CUEMU_HERE});
+  if (bytes > 0) note({static_cast<char*>(address), bytes, true, false, false, false, CUEMU_HERE});
 }
 void __tsan_write_range(void* address, std::size_t bytes) {
-  if (bytes > 0 && is_checked()) check_access({static_cast<char*>(address), bytes, false, true, false, false, CUEMU_HERE});
+  if (bytes > 0) note({static_cast<char*>(address), bytes, false, true, false, false, CUEMU_HERE});
 }
 // clang calls these instead of the library's functions, and so do libraries of g++, by the linker.
 #define CUEMU_COPY(name, copy)                                                                        \
   void* name(void* to, const void* from, std::size_t bytes) {                                         \
-    if (bytes > 0 && is_checked()) {                                                                  \
-      check_access({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});   \
-      check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});           \
+    if (bytes > 0) {                                                                                  \
+      note({static_cast<const char*>(from), bytes, true, false, false, false, CUEMU_HERE});           \
+      note({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});                   \
     }                                                                                                 \
     return copy(to, from, bytes);                                                                     \
   }
 #define CUEMU_FILL(name)                                                                                              \
   void* name(void* to, int value, std::size_t bytes) {                                                                \
-    if (bytes > 0 && is_checked()) check_access({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE}); \
+    if (bytes > 0) note({static_cast<char*>(to), bytes, false, true, false, false, CUEMU_HERE});                         \
     return std::memset(to, value, bytes);                                                                             \
   }
 CUEMU_COPY(__tsan_memcpy, std::memcpy)

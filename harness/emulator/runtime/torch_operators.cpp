@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,7 +17,10 @@
 #include <string>
 #include <utility>
 
-extern "C" void cuemu_lend_tensor(const void* data, std::size_t bytes);
+extern "C" {
+void cuemu_lend_tensor(const void* data, std::size_t bytes);
+void cuemu_give_to_host(const void* data);
+}
 
 namespace {
 
@@ -46,6 +50,15 @@ void lend(const at::Tensor& tensor) {
   cuemu_lend_tensor(tensor.storage().data(), tensor.storage().nbytes());
 }
 
+// Tells the checker of a tensor that `to` gives to the host. On a GPU that makes a copy; here it may be the same memory.
+void give(const at::RecordFunction& function) {
+  const auto inputs = function.inputs();
+  const auto is_device = [](const c10::IValue& value) { return value.isDevice(); };
+  if (std::strcmp(function.name(), "aten::to") != 0 || std::none_of(inputs.begin(), inputs.end(), is_device)) return;
+  const at::Tensor& tensor = inputs[0].toTensor();
+  if (tensor.has_storage() && tensor.is_cpu()) cuemu_give_to_host(tensor.const_data_ptr());
+}
+
 // A running call on this thread. Of nested operators, the innermost that computes gets the
 // elements.
 struct Open final : at::ObserverContext {
@@ -69,6 +82,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
       }
     }
   }
+  give(function);
   open->outer = innermost;
   innermost = open.get();
   return open;

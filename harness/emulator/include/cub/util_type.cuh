@@ -99,9 +99,9 @@ CUEMU_INLINE T from_lane(int source, const T& value, unsigned mask, ::cuemu::Lin
   for (::std::size_t done = 0; done < sizeof(T); done += 8) {
     const ::std::size_t bytes = sizeof(T) - done < 8 ? sizeof(T) - done : 8;
     ::std::uint64_t word = 0;
-    ::std::memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
+    __builtin_memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
     word = ::cuemu::warp_operation(::cuemu::WarpOp::shuffle, mask, word, source, 32, line.number);
-    ::std::memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
+    __builtin_memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
   }
   return received;
 }

@@ -40,10 +40,10 @@ CUEMU_INLINE Value atomic_update(Value* address, Next next) {
   typename WordOfSize<sizeof(Value)>::type seen = __atomic_load_n(word, Scope<is_of_block>::kUpdate);
   for (;;) {
     Value before;
-    std::memcpy(static_cast<void*>(&before), &seen, sizeof before);
+    __builtin_memcpy(static_cast<void*>(&before), &seen, sizeof before);
     const Value after = next(before);
     typename WordOfSize<sizeof(Value)>::type wanted;
-    std::memcpy(&wanted, &after, sizeof wanted);
+    __builtin_memcpy(&wanted, &after, sizeof wanted);
     constexpr int order = Scope<is_of_block>::kUpdate;
     if (__atomic_compare_exchange_n(word, &seen, wanted, true, order, order)) {
       if (wanted == seen) changed_nothing();

@@ -48,14 +48,14 @@ template <typename Value>
 std::uint64_t to_bits(const Value& value) {
   static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= 8);
   std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
+  __builtin_memcpy(&bits, &value, sizeof value);
   return bits;
 }
 
 template <typename Value>
 Value from_bits(std::uint64_t bits) {
   Value value;
-  std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+  __builtin_memcpy(static_cast<void*>(&value), &bits, sizeof value);
   return value;
 }
 

@@ -57,9 +57,9 @@ class Lanes {
     for (std::size_t done = 0; done < sizeof(Value); done += 8) {
       const std::size_t bytes = sizeof(Value) - done < 8 ? sizeof(Value) - done : 8;
       std::uint64_t word = 0;
-      std::memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
+      __builtin_memcpy(&word, reinterpret_cast<const char*>(&value) + done, bytes);
       word = warp_operation(WarpOp::shuffle, mask_, word, source, 32, line);
-      std::memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
+      __builtin_memcpy(reinterpret_cast<char*>(&received) + done, &word, bytes);
     }
     return received;
   }

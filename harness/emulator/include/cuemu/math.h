@@ -60,7 +60,7 @@ template <typename To, typename From>
 inline To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
-  std::memcpy(&to, &from, sizeof to);
+  __builtin_memcpy(&to, &from, sizeof to);
   return to;
 }
 

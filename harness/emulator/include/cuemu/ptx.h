@@ -360,7 +360,7 @@ CUEMU_INLINE Pack<T, n> load_strong(const char* from, bool acquires) {
     const WideAccess whole(sizeof pack > 8);
     for (int i = 0; i < n; ++i) {
       const Word<T> word = __atomic_load_n(reinterpret_cast<const Word<T>*>(from) + i, Scope<is_of_block>::kLoad);
-      std::memcpy(&pack.x[i], &word, sizeof word);
+      __builtin_memcpy(&pack.x[i], &word, sizeof word);
     }
   }
   if (acquires) fence(!is_of_block);
@@ -374,7 +374,7 @@ CUEMU_INLINE void store_strong(char* to, const auto& values, bool releases) {
   for (int i = 0; i < n; ++i) {
     const T value = in<T>(values.x[i]);
     Word<T> word;
-    std::memcpy(&word, &value, sizeof word);
+    __builtin_memcpy(&word, &value, sizeof word);
     __atomic_store_n(reinterpret_cast<Word<T>*>(to) + i, word, Scope<is_of_block>::kStore);
   }
 }

@@ -21,7 +21,7 @@ CUEMU_INLINE BitsOf<Key> ordered_bits(const Key& key) {
   using Bits = BitsOf<Key>;
   constexpr Bits sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Key) - 1));
   Bits bits;
-  ::std::memcpy(&bits, &key, sizeof bits);
+  __builtin_memcpy(&bits, &key, sizeof bits);
   if constexpr (::std::is_integral_v<Key>) return ::std::is_signed_v<Key> ? static_cast<Bits>(bits ^ sign) : bits;
   else {
     if (bits == sign) bits = 0;

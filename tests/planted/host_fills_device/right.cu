@@ -1,0 +1,23 @@
+// Pinned memory is the host's, and kernels may access it.
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+__global__ void twice(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+
+extern "C" void run() {
+  const int n = 90;
+  static float x[n], y[n];
+  for (int i = 0; i < n; ++i) x[i] = i % 8;
+  float *d_x, *d_y;
+  cudaMallocHost(&d_x, n * sizeof(float));
+  cudaMalloc(&d_y, n * sizeof(float));
+  std::memcpy(d_x, x, n * sizeof(float));
+  twice<<<1, 96>>>(d_x, d_y, n);
+  cudaMemcpy(y, d_y, n * sizeof(float), cudaMemcpyDeviceToHost);
+  cudaFreeHost(d_x);
+  cudaFree(d_y);
+}
