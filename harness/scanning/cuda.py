@@ -86,6 +86,7 @@ def cuda_hits(sources: Sequence[Located], named: Callable[[str], bool]) -> Itera
         tokens = list(pieces(source))
         for index, piece in enumerate(tokens):
             yield from _token_hits(tokens, index, piece)
+        yield from _read_hits(tokens)
         yield from _body_hits(tokens, kernels)
     for name, line in kernels.defined.items():
         if not kernels.mentions.get(name) and not named(name):
@@ -199,6 +200,39 @@ def _is_free_call(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     return index == 0 or tokens[index - 1].kind is not Kind.NAME or before in ("return", "else", "do", "throw")
 
 
+def _read_hits(tokens: Sequence[MeaningfulToken]) -> Iterator[Hit]:
+    """Yields a hit where host code reads a tensor where it takes its pointer.
+
+    ``x.data_ptr<float>()[0]`` and ``*x.data_ptr<float>()`` do, unless ``x`` is set to something on the CPU.
+    """
+    on_cpu: set[str] = set()
+    found: list[tuple[str, Hit]] = []
+    is_on_cpu, names = False, set[str]()  # of a statement
+    for index, piece in enumerate(tokens):
+        if piece.text == ";":
+            on_cpu |= names if is_on_cpu else set()
+            is_on_cpu, names = False, set()
+        elif piece.text in _ON_CPU:
+            is_on_cpu = True
+        elif piece.kind is Kind.NAME and _text(tokens, index + 1) in ("=", "("):
+            names.add(piece.text)
+        elif piece.text in _POINTERS and _is_read(tokens, index):
+            name = _text(tokens, index - 2)
+            found.append((name, Hit(piece.line, "host-read", f"{name}.{piece.text}")))
+    yield from (hit for name, hit in found if name not in on_cpu)
+
+
+def _is_read(tokens: Sequence[MeaningfulToken], index: int) -> bool:
+    """Tells whether what a member function of a name returns here is dereferenced or indexed."""
+    if _text(tokens, index - 1) != "." or tokens[index - 2].kind is not Kind.NAME:
+        return False
+    after = index + 1
+    if _text(tokens, after) == "<":
+        after = 1 + next((at for at in range(after, after + 8) if _text(tokens, at) == ">"), after)
+    is_indexed = [_text(tokens, after + more) for more in range(3)] == ["(", ")", "["]
+    return is_indexed or _text(tokens, index - 3) == "*"
+
+
 def _is_type(tokens: Sequence[MeaningfulToken], index: int) -> bool:
     """Tells whether ``half`` is the type and not a variable of that name."""
     after = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -217,6 +251,8 @@ def _is_assembly(tokens: Sequence[MeaningfulToken], index: int) -> bool:
 
 
 _ASM = ("asm", "__asm__", "__asm")
+_POINTERS = ("data_ptr", "const_data_ptr", "mutable_data_ptr")
+_ON_CPU = {"cpu", "kCPU", "CPU", '"cpu"'}
 _ATTRIBUTES = ("__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__align__")
 _LOW_PRECISION_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_fp4.h", "cuda_fp6.h", "mma.h")
 

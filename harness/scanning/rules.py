@@ -193,6 +193,11 @@ _TABLE = (
         "take memory from torch; a reviewer checks who writes and reads it",
     ),
     ScanRule(
+        "host-read",
+        "host code reads a tensor's memory",
+        "use .item(), or .cpu() first: on a GPU this is a segmentation fault, and `check` finds it",
+    ),
+    ScanRule(
         "device-clock",
         "a kernel reads a clock",
         "remove it from the judged code; a reviewer checks whether results or work depend on it",

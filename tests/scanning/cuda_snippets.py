@@ -100,6 +100,22 @@ void host() {
 """,
         "void host() { cudaMalloc(&p, 4); cudaMemcpyAsync(a, b, 4, kind, s); cudaMemsetAsync(a, 0, 4, s); }\n",
     ),
+    "host-read": (
+        """
+void host(torch::Tensor x, torch::Tensor scale) {
+  k<<<1, 1>>>(x.data_ptr<float>(), *scale.data_ptr<float>()); // !! host-read
+  float first = x.const_data_ptr<float>()[0]; // !! host-read
+}
+""",
+        """
+void host(torch::Tensor x, torch::Tensor scale) {
+  auto own = x.to(torch::kCPU);
+  const torch::Tensor copy(x.cpu());
+  float y = own.data_ptr<float>()[0] + *copy.data_ptr<float>() * scale.item<float>();
+  k<<<1, 1>>>(x.data_ptr<float>() + 1, pointers[0].data_ptr<float>(), y);
+}
+""",
+    ),
     "device-clock": (
         """
 __device__ long t() {
