@@ -1,4 +1,4 @@
-// Stands in for CUB: the algorithms of warps and blocks that the emulator has.
+// Stands in for CUB: the algorithms of warps, blocks and the whole device that the emulator has.
 #pragma once
 
 #include "block/block_discontinuity.cuh"
@@ -10,6 +10,13 @@
 #include "block/block_reduce.cuh"
 #include "block/block_scan.cuh"
 #include "block/block_store.cuh"
+#include "device/device_merge_sort.cuh"
+#include "device/device_radix_sort.cuh"
+#include "device/device_reduce.cuh"
+#include "device/device_scan.cuh"
+#include "device/device_segmented_radix_sort.cuh"
+#include "device/device_segmented_reduce.cuh"
+#include "device/device_select.cuh"
 #include "util_ptx.cuh"
 #include "warp/warp_exchange.cuh"
 #include "warp/warp_reduce.cuh"

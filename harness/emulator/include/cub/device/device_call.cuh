@@ -1,0 +1,57 @@
+// What the stand-ins for CUB's algorithms of the whole device share.
+#pragma once
+
+#include <limits>
+
+#include "../../cuemu/whole_device.h"
+#include "../util_type.cuh"
+
+namespace cub {
+
+namespace detail {
+
+namespace whole = ::cuemu::whole;
+
+template <typename Iterator>
+using ValueOf = typename ::std::iterator_traits<Iterator>::value_type;
+
+// A call without storage asks how many bytes it needs.
+inline bool asks_for_storage(void* storage, ::std::size_t& bytes, ::std::size_t needed) {
+  if (storage != nullptr) return false;
+  bytes = needed;
+  return true;
+}
+
+// Runs an algorithm that needs some bytes of storage, or says that it needs them.
+template <typename Function>
+cudaError_t call(const char* name, void* storage, ::std::size_t& bytes, Function function, ::std::size_t needed = 1) {
+  if (asks_for_storage(storage, bytes, needed)) return cudaSuccess;
+  return bytes < needed ? cudaErrorInvalidValue : whole::run(name, function);
+}
+
+// The largest finite number of a type, from which a minimum starts.
+template <typename T>
+T largest() {
+  if constexpr (::std::is_arithmetic_v<T>) return ::std::numeric_limits<T>::max();
+  else return T(::std::is_same_v<T, __half> ? 65504.0f : 3.3895314e38f);
+}
+template <typename T>
+T lowest() {
+  if constexpr (::std::is_arithmetic_v<T>) return ::std::numeric_limits<T>::lowest();
+  else return T(::std::is_same_v<T, __half> ? -65504.0f : -3.3895314e38f);
+}
+
+}  // namespace detail
+
+// Two arrays for keys or values, of which one is in use.
+template <typename T>
+struct DoubleBuffer {
+  T* d_buffers[2];
+  int selector = 0;
+  DoubleBuffer() : d_buffers{nullptr, nullptr} {}
+  DoubleBuffer(T* current, T* alternate) : d_buffers{current, alternate} {}
+  T* Current() { return d_buffers[selector]; }
+  T* Alternate() { return d_buffers[1 - selector]; }
+};
+
+}  // namespace cub

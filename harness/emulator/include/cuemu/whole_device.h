@@ -1,0 +1,84 @@
+// What the stand-ins for CUB's and Thrust's algorithms of the whole device share. Each runs as a kernel of one thread, so
+// that the checking mode sees its accesses. Sums add up tiles, since a GPU's sums err no more than that.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "launch.h"
+
+namespace cuemu::whole {
+
+constexpr std::ptrdiff_t kTile = 64;  // items that are added one after the other
+
+// Runs a function as a kernel of this name.
+template <typename Function>
+cudaError_t run(const char* name, Function function) {
+  launch(Kernel(name, nullptr, &library_mark), 0, config(1, 1), [](const Function& kept) { kept(); }, function);
+  return cudaPeekAtLastError();
+}
+
+// The items from `first` on, in order, by a tree; there is at least one.
+template <typename T, typename Iterator, typename Op>
+T tree(Iterator first, std::ptrdiff_t count, Op op) {
+  if (count <= kTile) {
+    T sum = static_cast<T>(first[0]);
+    for (std::ptrdiff_t i = 1; i < count; ++i) sum = op(sum, static_cast<T>(first[i]));
+    return sum;
+  }
+  const std::ptrdiff_t half = (count / 2 + kTile - 1) / kTile * kTile;
+  return op(tree<T>(first, half, op), tree<T>(first + half, count - half, op));
+}
+
+template <typename T, typename Iterator, typename Op>
+T reduce(Iterator first, std::ptrdiff_t count, T init, Op op) {
+  return count == 0 ? init : static_cast<T>(op(init, tree<T>(first, count, op)));
+}
+
+// Prefixes; `out` may be `first`. Each tile's own prefixes come behind the sum of the tiles before.
+template <bool is_inclusive, typename T, typename Iterator, typename Out, typename Op>
+void scan(Iterator first, std::ptrdiff_t count, Out out, T init, bool has_init, Op op) {
+  T before = init;
+  bool has_before = has_init;
+  for (std::ptrdiff_t tile = 0; tile < count; tile += kTile) {
+    const std::ptrdiff_t size = count - tile < kTile ? count - tile : kTile;
+    T own = init;
+    for (std::ptrdiff_t i = 0; i < size; ++i) {
+      const T item = static_cast<T>(first[tile + i]);
+      if constexpr (!is_inclusive) out[tile + i] = i == 0 ? before : has_before ? static_cast<T>(op(before, own)) : own;
+      own = i == 0 ? item : static_cast<T>(op(own, item));
+      if constexpr (is_inclusive) out[tile + i] = has_before ? static_cast<T>(op(before, own)) : own;
+    }
+    before = has_before ? static_cast<T>(op(before, own)) : own;
+    has_before = true;
+  }
+}
+
+struct Nothing {};
+
+// Sorts keys, and values with them, stably. `other_keys` and `other_values` have room for as many.
+template <typename Keys, typename Values, typename OtherKeys, typename OtherValues, typename Less>
+void sort(Keys keys, Values values, std::ptrdiff_t count, OtherKeys other_keys, OtherValues other_values, Less less) {
+  constexpr bool has_values = !std::is_same_v<Values, Nothing>;
+  for (std::ptrdiff_t width = 1; width < count; width *= 2) {
+    for (std::ptrdiff_t begin = 0; begin < count; begin += 2 * width) {
+      const std::ptrdiff_t middle = begin + width < count ? begin + width : count;
+      const std::ptrdiff_t end = middle + width < count ? middle + width : count;
+      std::ptrdiff_t left = begin, right = middle;
+      for (std::ptrdiff_t i = begin; i < end; ++i) {
+        const bool takes_right = left == middle || (right < end && less(keys[right], keys[left]));
+        const std::ptrdiff_t from = takes_right ? right++ : left++;
+        other_keys[i] = keys[from];
+        if constexpr (has_values) other_values[i] = values[from];
+      }
+    }
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      keys[i] = other_keys[i];
+      if constexpr (has_values) values[i] = other_values[i];
+    }
+  }
+}
+
+}  // namespace cuemu::whole
