@@ -113,10 +113,10 @@ def _validate(link: Link, order: Validation, device: torch.device) -> None:
 def _judge(link: Link, opening: Opening, zygote: Zygote) -> None:
     """Judges the candidates that the driver sends until the driver closes its end."""
     with opened(opening.device, opening.home, zygote, opening.is_timed) as session:
-        link.send(Opened(session.device, session.environment, session.builders.builds_for))
-        if opening.is_timed:  # while the first builds run
+        if opening.is_timed:
             session = calibrated(session, opening.home)
         lane = Lane(session, link.timing) if opening.is_alone else Lane(session)
+        link.send(Opened(session.device, session.environment, session.builders.builds_for))
         own_time = OwnTime(lambda: _overrun(link))
         while True:
             try:
