@@ -260,6 +260,8 @@ _pinned: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDicti
 def pin(tensor: torch.Tensor) -> torch.Tensor:
     """Notes that a tensor counts as pinned, and returns it."""
     _pinned[id(tensor)] = tensor
+    if not tensor.is_meta:
+        torch.ops.aten.to.device(tensor, "cpu", tensor.dtype)  # so the checking mode knows that the host may access it
     return tensor
 
 

@@ -134,14 +134,16 @@ class EmulatorSession:
         chosen = ARCHITECTURES[name]
         self._core.cuemu_set_limits(chosen.shared_bytes, chosen.threads, chosen.shared_bytes_per_sm)
 
-    def know(self, tensors: Mapping[str, Sequence[Tensor]]) -> None:
-        """Registers tensors of the device, and forgets earlier ones that torch's allocator did not create.
+    def know(self, tensors: Mapping[str, Sequence[Tensor]], *, more: bool = False) -> None:
+        """Registers tensors of the device that have new values.
 
         Args:
             tensors: Tensors, dense or expanded, by their names in reports. Those that torch's
                 allocator did not create have a guard band around each.
+            more: Whether earlier ones that torch's allocator did not create stay registered.
         """
-        self._core.cuemu_forget_tensors()
+        if not more:
+            self._core.cuemu_forget_tensors()
         for name, own in tensors.items():
             for tensor in own:
                 self._core.cuemu_know_tensor(tensor.data_ptr(), _spanned_bytes(tensor), name.encode())

@@ -207,13 +207,13 @@ def _read_hits(tokens: Sequence[MeaningfulToken]) -> Iterator[Hit]:
     """
     on_cpu: set[str] = set()
     found: list[tuple[str, Hit]] = []
-    is_on_cpu, names = False, set[str]()  # of a statement
+    words, names = set[str](), set[str]()  # of a statement
     for index, piece in enumerate(tokens):
+        words.add(piece.text)
         if piece.text == ";":
-            on_cpu |= names if is_on_cpu else set()
-            is_on_cpu, names = False, set()
-        elif piece.text in _ON_CPU:
-            is_on_cpu = True
+            is_made_there = not words.isdisjoint(_FACTORIES) and words.isdisjoint(_PLACES)
+            on_cpu |= names if is_made_there or not words.isdisjoint(_ON_CPU) else set()
+            words, names = set(), set()
         elif piece.kind is Kind.NAME and _text(tokens, index + 1) in ("=", "("):
             names.add(piece.text)
         elif piece.text in _POINTERS and _is_read(tokens, index):
@@ -252,7 +252,9 @@ def _is_assembly(tokens: Sequence[MeaningfulToken], index: int) -> bool:
 
 _ASM = ("asm", "__asm__", "__asm")
 _POINTERS = ("data_ptr", "const_data_ptr", "mutable_data_ptr")
-_ON_CPU = {"cpu", "kCPU", "CPU", '"cpu"'}
+_ON_CPU = {"cpu", "is_cpu", "kCPU", "CPU", '"cpu"'}
+_FACTORIES = {"empty", "zeros", "ones", "full", "tensor", "arange", "linspace", "rand", "randn", "from_blob"}
+_PLACES = {"options", "device", "kCUDA", "CUDA"}
 _ATTRIBUTES = ("__launch_bounds__", "__attribute__", "__cluster_dims__", "__block_size__", "__maxnreg__", "__align__")
 _LOW_PRECISION_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_fp4.h", "cuda_fp6.h", "mma.h")
 

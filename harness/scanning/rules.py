@@ -194,8 +194,8 @@ _TABLE = (
     ),
     ScanRule(
         "host-read",
-        "host code reads a tensor's memory",
-        "use .item(), or .cpu() first: on a GPU this is a segmentation fault, and `check` finds it",
+        "host code accesses a tensor's memory through its pointer",
+        "use .item(), or .cpu() first: if the tensor is on the GPU, this is a segmentation fault there",
     ),
     ScanRule(
         "device-clock",

@@ -163,11 +163,10 @@ class Instance:
         argument: torch.Tensor = self._arguments[position]
         return argument._version
 
-    def given(self, command: Backward | None = None) -> Mapping[str, Sequence[torch.Tensor]]:
-        """Returns what the candidate receives: inputs, cotangents, and dense parameters, which are not lazy."""
-        inputs = [value for value in self._arguments if isinstance(value, torch.Tensor)]
+    def given(self) -> Mapping[str, Sequence[torch.Tensor]]:
+        """Returns what the candidate receives for a forward: inputs, and dense parameters that are not lazy."""
         own = [p for p in self.model.parameters() if type(p) is torch.nn.Parameter and p.layout == torch.strided]
-        return {"input": inputs, "parameter": own, "cotangent": self._cotangents(command) if command else []}
+        return {"input": [one for one in self._arguments if isinstance(one, torch.Tensor)], "parameter": own}
 
     def call(self) -> Any:
         """Calls the candidate with its current state. Nothing else runs."""
@@ -466,10 +465,11 @@ class Instance:
         leaves = {input_key(position): self._inputs[position][1] for position, _ in command.input_gradients}
         leaves.update((name, parameters[name]) for name, _ in command.state_gradients if name in parameters)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        tensors = self._cotangents(command)
+        tensors = self.cotangents(command)
         return wanted, [one if command.alone in (None, at) else None for at, one in enumerate(tensors)]
 
-    def _cotangents(self, command: Backward) -> list[torch.Tensor]:
+    def cotangents(self, command: Backward) -> list[torch.Tensor]:
+        """Returns what a backward receives."""
         tensors = [self._arena.tensor(region) for region in command.cotangents]
         if not command.expanded:
             return tensors

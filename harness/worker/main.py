@@ -322,7 +322,7 @@ class Worker:
     def _backward(self, command: Backward) -> Gradients:
         assert self._instance is not None
         assert self._arena is not None
-        self.platform.know(self._instance.given(command))
+        self.platform.know({"cotangent": self._instance.cotangents(command)}, more=True)
         with self._running():
             if command.twice:  # two calls, each counted by itself
                 with self._watched(BACKWARD):

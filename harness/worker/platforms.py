@@ -96,7 +96,7 @@ class Platform(Protocol):
     def set_fill(self, number: int) -> None:
         """Chooses the pattern that fills new memory from now on."""
 
-    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]], *, more: bool = False) -> None:
         """Registers the arena's tensors that kernels read, by the names that reports use."""
 
     def synchronize(self) -> None:
@@ -217,9 +217,9 @@ class EmulatedPlatform:
         """Passes the pattern to the runtime."""
         self._session.set_checking(self._is_checking, self._fills[number % len(self._fills)])
 
-    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]], *, more: bool = False) -> None:
         """Passes the tensors to the runtime."""
-        self._session.know(tensors)
+        self._session.know(tensors, more=more)
 
     def synchronize(self) -> None:
         """Does nothing: the emulator's launches are synchronous."""
@@ -347,7 +347,7 @@ class CudaPlatform:
         """Keeps the pattern for ``poison``."""
         self._fill = _BYTES[number % len(_BYTES)]
 
-    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]]) -> None:
+    def know(self, tensors: Mapping[str, Sequence[torch.Tensor]], *, more: bool = False) -> None:
         """Does nothing: the hardware knows its memory."""
 
     def synchronize(self) -> None:

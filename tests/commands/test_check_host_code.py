@@ -86,12 +86,92 @@ RIGHT = {
     "cuda_memcpy": """by = scale.detach();
   cudaMemcpy(&more, sum.data_ptr<float>(), 4, cudaMemcpyDeviceToHost);
   more = 1.0f / more;""",
+    "to_another": """const auto table = torch::full({1}, 2.0f, torch::kFloat32);
+  const auto there = table.to(x);
+  by = torch::zeros({1}, x.options());
+  add_all<<<1, 1>>>(there.data_ptr<float>(), by.data_ptr<float>(), 1);
+  by = scale.detach() / sum;
+  more = 0.5f * table.data_ptr<float>()[0];""",
     "filled_by_the_host": """auto table = torch::empty({2}, torch::kFloat32);
   table.accessor<float, 1>()[0] = sum.item<float>();
   by = scale.detach() / table.to(x.device()).slice(0, 0, 1);
   table = table.to(x.device());
   more = 1.0f + 0.0f * table.cpu().data_ptr<float>()[0];""",
 }
+
+# What forward has copied to the host, backward may read there.
+DIFFERENTIABLE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor([1.5]))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def get_inputs():
+    return [torch.rand(90)]
+
+
+def get_init_inputs():
+    return []
+"""
+KEPT = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = r"""
+#include <torch/extension.h>
+
+__global__ void times(const float* x, const float* by, float more, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * (by == nullptr ? more : *by);
+}
+
+torch::Tensor forward(torch::Tensor x, torch::Tensor scale) {
+  auto y = torch::empty_like(x);
+  times<<<2, 64>>>(x.data_ptr<float>(), scale.data_ptr<float>(), 0.0f, y.data_ptr<float>(), x.numel());
+  return y;
+}
+
+torch::Tensor backward(torch::Tensor g, torch::Tensor own) {
+  auto y = torch::empty_like(g);
+  times<<<2, 64>>>(g.data_ptr<float>(), nullptr, *own.data_ptr<float>(), y.data_ptr<float>(), g.numel());
+  return y;
+}
+"""
+DECLARED = """
+torch::Tensor forward(torch::Tensor x, torch::Tensor scale);
+torch::Tensor backward(torch::Tensor g, torch::Tensor own);
+"""
+module = load_inline("kept", DECLARED, SOURCE, functions=["forward", "backward"])
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.own = scale.detach().cpu()
+        return module.forward(x, scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return module.backward(g.contiguous(), ctx.own), (g * x).sum().reshape(1)
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor([1.5]))
+
+    def forward(self, x):
+        return Scaled.apply(x.contiguous(), self.scale)
+'''
 RIGHT_IN_PYTHON = BUGS["parameter"].removesuffix("  // BUG")
 
 
@@ -128,3 +208,11 @@ def test_host_code_that_reads_the_device_s_memory_is_named(name: str, rows: dict
 @pytest.mark.parametrize("name", [*RIGHT, "copy_in_python"])
 def test_host_code_may_read_copies_and_its_own_memory(name: str, rows: dict[str, dict[str, Any]]) -> None:
     assert rows[name]["status"] == "PASSED", rows[name]["message"]
+
+
+def test_backward_may_read_what_forward_has_copied(harness: Callable[..., Any], tmp_path: Path) -> None:
+    problem, solution = tmp_path / "problem.py", tmp_path / "kept.py"
+    problem.write_text(DIFFERENTIABLE)
+    solution.write_text(KEPT)
+    (row,) = harness("check", solution, "--problem", problem, "--json").rows
+    assert row["status"] == "PASSED", row["message"]

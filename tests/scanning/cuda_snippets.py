@@ -111,6 +111,8 @@ void host(torch::Tensor x, torch::Tensor scale) {
 void host(torch::Tensor x, torch::Tensor scale) {
   auto own = x.to(torch::kCPU);
   const torch::Tensor copy(x.cpu());
+  auto table = torch::empty({4}, torch::kFloat32);
+  table.data_ptr<float>()[0] = 1.5f;
   float y = own.data_ptr<float>()[0] + *copy.data_ptr<float>() * scale.item<float>();
   k<<<1, 1>>>(x.data_ptr<float>() + 1, pointers[0].data_ptr<float>(), y);
 }

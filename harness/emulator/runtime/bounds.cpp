@@ -3,6 +3,8 @@
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "checking.h"
 #include "host_memory.h"
@@ -137,9 +139,18 @@ bool is_alive(const Running& at, const Touch& touch, const Block& owner) {
   return false;
 }
 
+// Whether an access of the host was reported before; from now on it was.
+bool has_told_host(const void* code) {
+  static std::mutex mutex;
+  static std::set<const void*> told;
+  const std::lock_guard<std::mutex> lock(mutex);
+  return !told.insert(code).second;
+}
+
 void check_host_access(const Touch& touch) {
+  if (!may_be_on_device(touch.address)) return;
   const Extent extent = device_memory_at(touch.address);
-  if (extent.data == nullptr) return;
+  if (extent.data == nullptr || has_told_host(touch.code)) return;
   add_report({"out-of-bounds", "", 0,
               std::string("host code ") + verb(touch) + " " + size_words(touch.bytes) + " of " + with_article(extent.what) + " of " +
                   size_words(extent.bytes) + ", which is in the device's memory, in line {0}",

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@ namespace cuemu {
 namespace {
 
 constexpr std::size_t kZoneBytes = 4096;
+constexpr std::uintptr_t kPageBytes = 4096;
 constexpr std::size_t kKeptBytes = 256 << 20;   // of freed memory, in the checking mode
 constexpr std::size_t kKnownZoneBytes = 2048;  // half of the guard bands that others leave between their tensors
 constexpr std::size_t kAlignment = 256;
@@ -41,6 +43,7 @@ struct Known {
 
 struct Registry {
   std::mutex mutex;
+  std::atomic<std::uint64_t> version{1};    // counts what may give memory to the device
   std::map<char*, Allocation> allocations;  // by the address of their data
   std::map<char*, Allocation> freed;        // freed, but still kept
   std::deque<char*> freed_order;            // oldest first
@@ -140,7 +143,10 @@ Extent extent_at(const char* address, bool by_kernel) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (auto* found = find(all.allocations, address)) {
-    if (by_kernel) found->second.is_of_device = true;
+    if (by_kernel && !found->second.is_of_device) {
+      found->second.is_of_device = true;
+      ++all.version;
+    }
     return {found->first, found->second.bytes, found->second.what, false};
   }
   if (const auto* found = find(all.freed, address)) return {found->first, found->second.bytes, found->second.what, true};
@@ -153,14 +159,6 @@ Extent extent_at(const char* address, bool by_kernel) {
 
 bool holds(const char* data, std::size_t bytes, const char* address) {
   return address >= data && static_cast<std::size_t>(address - data) < bytes;
-}
-
-// Whether only the device may access what this function returned.
-bool is_device_only(const char* what) {
-  for (const char* const own : {"cudaMalloc allocation", "cudaMallocAsync allocation", "cudaMallocPitch allocation"}) {
-    if (std::strcmp(what, own) == 0) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -237,6 +235,7 @@ void* guarded_allocate(std::size_t bytes, const char* what) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.allocations.emplace(data, allocation);
+  ++all.version;
   return data;
 }
 
@@ -261,6 +260,13 @@ bool guarded_free(void* data) {
   return true;
 }
 
+bool is_device_only(const char* what) {
+  for (const char* const own : {"cudaMalloc allocation", "cudaMallocAsync allocation", "cudaMallocPitch allocation"}) {
+    if (std::strcmp(what, own) == 0) return true;
+  }
+  return false;
+}
+
 Extent guarded_extent(const char* address) { return extent_at(address, false); }
 
 Extent extent_for_kernel(const char* address) { return extent_at(address, true); }
@@ -279,6 +285,29 @@ Extent device_memory_at(const char* address) {
     if (!one.is_of_host && holds(one.extent.data, one.extent.bytes, address)) return one.extent;
   }
   return {};
+}
+
+bool may_be_on_device(const char* address) {
+  struct Look {
+    std::uintptr_t page = 0;
+    std::uint64_t version = 0;
+  };
+  static thread_local Look looks[4];  // at pages without such memory; a library has little room for such variables
+  Registry& all = registry();
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
+  const std::uint64_t version = all.version;
+  Look& look = looks[page % 4];
+  if (look.page == page && look.version == version) return false;
+  const char* const begin = reinterpret_cast<const char*>(page * kPageBytes);
+  const char* const end = begin + kPageBytes;
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto one = all.allocations.lower_bound(const_cast<char*>(end));
+  if (one != all.allocations.begin() && (--one)->first + one->second.bytes > begin) return true;
+  for (const Known& known : all.known) {
+    if (known.extent.data < end && known.extent.data + known.extent.bytes > begin) return true;
+  }
+  look = {page, version};
+  return false;
 }
 
 void give_to_host(const char* address) {
@@ -326,6 +355,7 @@ void cuemu_know_tensor(const void* data, std::size_t bytes, const char* name) {
   cuemu::Registry& all = cuemu::registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const char* const address = static_cast<const char*>(data);
+  ++all.version;
   if (auto* found = cuemu::find(all.allocations, address)) {
     found->second.is_of_device = true;
     found->second.is_of_host = false;

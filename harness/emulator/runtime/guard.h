@@ -47,10 +47,17 @@ Extent guarded_extent(const char* address);
 // The same, for an access by a kernel: the memory is the device's from now on.
 Extent extent_for_kernel(const char* address);
 
-// Returns the allocation with `address` in it if its memory is certainly the device's alone; all null if not. It is if
-// cudaMalloc returned it, if it holds the problem's or the model's tensors, or if a kernel has accessed it. A tensor that
-// an operator gave to the host, as `.cpu()` does, is the host's, too.
+// Whether only the device may access an allocation of this name.
+bool is_device_only(const char* what);
+
+// Returns the allocation with `address` in it if only the device may access it; all null if not. Such is what cudaMalloc
+// returned, an input, a parameter, and a tensor that a kernel has accessed. A tensor that an operator gave to the host,
+// as `.cpu()` does, is the host's, too.
 Extent device_memory_at(const char* address);
+
+// Whether any such memory lies in the page of an address. What an earlier look has shown is known as long as no memory
+// comes or changes hands.
+bool may_be_on_device(const char* address);
 
 // Says that an operator gives a tensor's memory to the host.
 void give_to_host(const char* address);

@@ -59,8 +59,8 @@ constexpr int kBlocksPerMultiprocessor = 32;
 
 // Whether memory is certainly the device's alone. A tensor's may be the host's, too.
 bool is_device_only(const void* data) {
-  const cuemu::Extent found = cuemu::device_memory_at(static_cast<const char*>(data));
-  return found.data != nullptr && std::strncmp(found.what, "cudaMalloc", std::strlen("cudaMalloc")) == 0;
+  const char* const what = cuemu::guarded_extent(static_cast<const char*>(data)).what;
+  return what != nullptr && cuemu::is_device_only(what);
 }
 
 std::size_t physical_bytes() {

@@ -113,8 +113,9 @@ void add_report(Report report) {
   const auto alike = [&](const Report& kept) { return is_note(kept) == is_note(report); };
   if (std::count_if(all.kept.begin(), all.kept.end(), alike) >= kMostReports) return;
   for (const Report& kept : all.kept) {
-    if (kept.kind == report.kind && kept.kernel == report.kernel && kept.line == report.line &&
-        kept.message == report.message) {
+    const auto same = [](const Access& a, const Access& b) { return a.code == b.code; };
+    if (kept.kind == report.kind && kept.kernel == report.kernel && kept.line == report.line && kept.message == report.message &&
+        std::equal(kept.accesses.begin(), kept.accesses.end(), report.accesses.begin(), report.accesses.end(), same)) {
       return;
     }
   }

@@ -53,8 +53,9 @@ void lend(const at::Tensor& tensor) {
 // Tells the checker of a tensor that `to` gives to the host. On a GPU that makes a copy; here it may be the same memory.
 void give(const at::RecordFunction& function) {
   const auto inputs = function.inputs();
-  const auto is_device = [](const c10::IValue& value) { return value.isDevice(); };
-  if (std::strcmp(function.name(), "aten::to") != 0 || std::none_of(inputs.begin(), inputs.end(), is_device)) return;
+  if (std::strcmp(function.name(), "aten::to") != 0 || inputs.empty()) return;
+  const auto names_place = [](const c10::IValue& value) { return value.isDevice() || value.isTensor(); };
+  if (std::none_of(inputs.begin() + 1, inputs.end(), names_place)) return;
   const at::Tensor& tensor = inputs[0].toTensor();
   if (tensor.has_storage() && tensor.is_cpu()) cuemu_give_to_host(tensor.const_data_ptr());
 }
