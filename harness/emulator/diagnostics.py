@@ -169,12 +169,15 @@ _LIBRARIES = {
 }
 _LIBRARY_REMEDY = "write the operation as a kernel, or call torch's in Python"
 _MISSING_LIBRARY = re.compile(
-    r"'(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute"
+    r"'(?=(?P<name>(?:cub|thrust)::\w+)?)"
+    r"(?P<prefix>cublas|cudnn|curand|cusparse|cusolver|cufft|nccl|thrust|cub|cutlass|cute"
     r"|CUBLAS(?=_)|CUDNN(?=_))(?:[A-Z_]\w*)?(?:::[^']*)?'"
     r"[^']*(?:not declared|not been declared|does not name a type|is not a type)"
 )
 # A part that the stand-in for a library's header lacks.
-_MISSING_MEMBER = re.compile(r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:cub|cuda)(?:::\w+)*)'")
+_MISSING_MEMBER = re.compile(
+    r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:cub|cuda|thrust)(?:::\w+)*)'"
+)
 _MISSING_IN_TORCH = re.compile(
     r"'(?P<name>\w+)' (?:is not a member of|in namespace) '(?P<space>(?:at|c10)::cuda(?:::\w+)*)'"
 )
@@ -279,7 +282,8 @@ def build_error(log: str, locator: SourceLocator, own_files: Sequence[str] = ())
             return Unsupported(f"{member['space']}::{member['name']}", place.file, place.line, _LIBRARY_REMEDY)
         if missing := _MISSING_LIBRARY.search(error.message):
             place = author_place(error)
-            return Unsupported(_LIBRARIES[missing["prefix"].lower()], place.file, place.line, _LIBRARY_REMEDY)
+            construct = missing["name"] or _LIBRARIES[missing["prefix"].lower()]
+            return Unsupported(construct, place.file, place.line, _LIBRARY_REMEDY)
         if lacking := missing_function(error.message):
             place = author_place(error)
             return Unsupported(lacking[0], place.file, place.line, lacking[1])

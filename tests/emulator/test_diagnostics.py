@@ -71,6 +71,9 @@ def test_a_header_of_cudas_that_is_missing_is_unsupported() -> None:
         ("'tex2D' was not declared in this scope", "tex2D (textures)"),
         ("'cudaLaunchKernelEx' was not declared in this scope", "cudaLaunchKernelEx (a launch in a C++ source)"),
         ("use of undeclared identifier 'cudaMemPoolCreate'", "cudaMemPoolCreate (memory pools)"),
+        ("'cub::DeviceMemcpy' has not been declared", "cub::DeviceMemcpy"),
+        ("'cub' has not been declared", "CUB"),
+        ("'set_union' is not a member of 'thrust'", "thrust::set_union"),
     ],
 )
 def test_a_name_of_cudas_that_the_emulator_lacks_is_unsupported(message: str, construct: str) -> None:
