@@ -1,4 +1,8 @@
-"""Tests Thrust's algorithms, vectors and iterators. An H200 gave what the tests expect, with CUDA 13.0."""
+"""Tests Thrust's algorithms, vectors and iterators.
+
+An H200 gave what the tests expect, with CUDA 13.0. Runs of equal keys, scans by key and of pairs,
+differences, searches for one value and the memory of a policy have not run there.
+"""
 
 from __future__ import annotations
 
@@ -114,6 +118,69 @@ def test_by_index(emulator: Emulator) -> None:
     scattered = [x[places.index(i)] for i in range(N)]
     low, high = ([find(ordered, one) for one in x] for find in (bisect.bisect_left, bisect.bisect_right))
     assert list(out) == [*gathered[::-1], *scattered, *gathered, *ordered, *low, *high]
+
+
+def runs_of(keys: list[int], by: int = 1) -> list[list[int]]:
+    """The places of each run of keys with the same quotient."""
+    return [list(group) for _, group in itertools.groupby(range(len(keys)), lambda i: keys[i] // by)]
+
+
+def test_runs_of_equal_keys(emulator: Emulator) -> None:
+    keys = [i // 3 for i in range(N)]
+    out, places, counts = ints(4 * N), ints(3 * N), ints(5)
+    assert emulator.kernels.runs(ints(N, keys), N, out, places, counts) == SUCCESS
+    alone, tens = runs_of(keys), runs_of(keys, 10)
+    assert list(counts) == [len(tens), len(tens), len(alone), len(tens), len(tens)]
+    firsts = [keys[run[0]] for run in tens]
+    assert out[: len(tens)] == out[N : N + len(tens)] == out[3 * N : 3 * N + len(tens)] == firsts
+    assert places[: len(alone)] == [run[0] for run in alone]
+    assert places[N : N + len(tens)] == [run[0] for run in tens]
+    assert places[2 * N : 2 * N + len(tens)] == [keys[run[-1]] for run in tens]
+    assert emulator.reports() == []
+
+
+def test_scans_by_key(emulator: Emulator) -> None:
+    keys, x, out = [i // 40 * 7 for i in range(N)], [i * 31 % 17 for i in range(N)], ints(4 * N)
+    assert emulator.kernels.scans_by_key(ints(N, keys), ints(N, x), N, out) == SUCCESS
+    sums = [list(itertools.accumulate((x[i] for i in run), initial=0)) for run in runs_of(keys)]
+    expected = [
+        *(one for run in sums for one in run[1:]),
+        *(one for run in sums for one in run[:-1]),
+        *(one for run in runs_of(keys, 10) for one in itertools.accumulate((x[i] for i in run), max)),
+        *(7 + one for run in sums for one in run[:-1]),
+    ]
+    assert list(out) == expected
+    assert emulator.reports() == []
+
+
+def test_a_scan_of_pairs_from_the_end(emulator: Emulator) -> None:
+    slopes, x = [1 - i % 3 for i in range(N)], list(range(N))
+    product, out = ints(N), ints(N)
+    assert emulator.kernels.scan_of_pairs_from_the_end(ints(N, slopes), ints(N, x), N, product, out) == SUCCESS
+    lines = itertools.accumulate(
+        zip(slopes[::-1], x[::-1], strict=True), lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1])
+    )
+    assert list(zip(product, out, strict=True))[::-1] == list(lines)
+
+
+def test_differences(emulator: Emulator) -> None:
+    x, out = [i * i // 7 for i in range(N)], ints(3 * N)
+    assert emulator.kernels.differences(ints(N, x), N, out) == SUCCESS
+    pairs = list(itertools.pairwise(x))
+    expected = [[b - a for a, b in pairs], [a != b for a, b in pairs], [a + b for a, b in pairs]]
+    assert list(out) == [one for part in expected for one in (x[0], *part)]
+
+
+@pytest.mark.parametrize("x", [-1, 0, 25, 26, 3 * N])
+def test_searches(emulator: Emulator, x: int) -> None:
+    falling, found = [2 * (N - i) for i in range(N)], ints(4)
+    assert emulator.kernels.searches(ints(N, falling), N, x, found) == SUCCESS
+    assert list(found) == [sum(one > x for one in falling), sum(one >= x for one in falling), x in falling, 1]
+
+
+def test_memory_of_a_policy(emulator: Emulator) -> None:
+    assert emulator.kernels.memory_of_a_policy(N) == SUCCESS
+    assert emulator.reports() == []
 
 
 def test_vectors_copy_between_host_and_device(emulator: Emulator) -> None:

@@ -1,4 +1,5 @@
 // Thrust's algorithms, as programs call them: with pointers of the device, policies, vectors, and iterators that compute.
+#include <thrust/adjacent_difference.h>
 #include <thrust/binary_search.h>
 #include <thrust/copy.h>
 #include <thrust/count.h>
@@ -21,6 +22,7 @@
 #include <thrust/iterator/transform_iterator.h>
 #include <thrust/iterator/zip_iterator.h>
 #include <thrust/logical.h>
+#include <thrust/memory.h>
 #include <thrust/pair.h>
 #include <thrust/reduce.h>
 #include <thrust/remove.h>
@@ -124,6 +126,72 @@ TEST int indexed(const int* map, const int* x, int n, int* out) {
   thrust::upper_bound(thrust::device, out + 3 * n, out + 4 * n, x, x + n, out + 5 * n);
   thrust::reverse(thrust::device, out, out + n);
   return cudaGetLastError();
+}
+// Thrust takes functions that change themselves, and compares neighbours with them.
+struct SameQuotient {
+  int by, calls;
+  __host__ __device__ bool operator()(int a, int b) {
+    ++calls;
+    return a / by == b / by;
+  }
+};
+TEST int runs(const int* keys, int n, int* out, int* places, int* counts) {
+  const SameQuotient same{10, 0};
+  counts[0] = thrust::unique_copy(thrust::device, keys, keys + n, out, same) - out;
+  thrust::copy(thrust::device, keys, keys + n, out + n);
+  counts[1] = thrust::unique(thrust::device, out + n, out + 2 * n, same) - (out + n);
+  thrust::copy(thrust::device, keys, keys + n, out + 2 * n);
+  thrust::sequence(thrust::device, places, places + n);
+  counts[2] = thrust::unique_by_key(thrust::device, out + 2 * n, out + 3 * n, places).second - places;
+  const auto ends = thrust::unique_by_key_copy(thrust::device, keys, keys + n, thrust::counting_iterator<int>(0),
+                                               thrust::make_discard_iterator(), places + n, same);
+  counts[3] = ends.second - (places + n);
+  counts[4] = thrust::reduce_by_key(thrust::device, keys, keys + n, keys, out + 3 * n, places + 2 * n, same, thrust::maximum<int>()).first -
+              (out + 3 * n);
+  return cudaGetLastError();
+}
+TEST int scans_by_key(const int* keys, const int* x, int n, int* out) {
+  thrust::inclusive_scan_by_key(thrust::device, keys, keys + n, x, out);
+  thrust::exclusive_scan_by_key(thrust::device, keys, keys + n, x, out + n);
+  thrust::inclusive_scan_by_key(thrust::device, keys, keys + n, x, out + 2 * n, SameQuotient{10, 0}, thrust::maximum<int>());
+  const auto end = thrust::exclusive_scan_by_key(thrust::device, keys, keys + n, x, out + 3 * n, 7);
+  return end == out + 4 * n ? cudaGetLastError() : -1;
+}
+struct Compose {  // of functions a * x + b
+  using Line = thrust::tuple<int, int>;
+  __host__ __device__ Line operator()(const Line& f, const Line& g) const {
+    return thrust::make_tuple(thrust::get<0>(f) * thrust::get<0>(g), thrust::get<1>(f) * thrust::get<0>(g) + thrust::get<1>(g));
+  }
+};
+TEST int scan_of_pairs_from_the_end(const int* slopes, const int* x, int n, int* product, int* out) {
+  const auto in = thrust::make_zip_iterator(thrust::make_tuple(thrust::device_pointer_cast(slopes), thrust::device_pointer_cast(x)));
+  const auto to = thrust::make_zip_iterator(thrust::make_tuple(thrust::device_pointer_cast(product), thrust::device_pointer_cast(out)));
+  thrust::inclusive_scan(thrust::make_reverse_iterator(in + n), thrust::make_reverse_iterator(in), thrust::make_reverse_iterator(to + n),
+                         Compose());
+  return cudaGetLastError();
+}
+TEST int differences(const int* x, int n, int* out) {
+  thrust::adjacent_difference(thrust::device, x, x + n, out);
+  thrust::adjacent_difference(thrust::device, x, x + n, out + n, thrust::not_equal_to<int>());
+  thrust::copy(thrust::device, x, x + n, out + 2 * n);
+  const auto end = thrust::adjacent_difference(thrust::device, out + 2 * n, out + 3 * n, out + 2 * n, thrust::plus<int>());
+  return end == out + 3 * n ? cudaGetLastError() : -1;
+}
+TEST int searches(const int* falling, int n, int x, int* found) {
+  found[0] = thrust::lower_bound(thrust::device, falling, falling + n, x, thrust::greater<int>()) - falling;
+  found[1] = thrust::upper_bound(thrust::device, falling, falling + n, x, thrust::greater<int>()) - falling;
+  found[2] = thrust::binary_search(thrust::device, falling, falling + n, x, thrust::greater<int>());
+  found[3] = thrust::is_sorted(thrust::device, falling, falling + n, thrust::greater<int>());
+  return cudaGetLastError();
+}
+TEST int memory_of_a_policy(int n) {
+  const auto raw = thrust::malloc<int>(thrust::device, n);
+  thrust::sequence(thrust::device, raw, raw + n);
+  thrust::device_vector<int> v(n);
+  thrust::copy(thrust::device, raw.get(), raw.get() + n, v.begin());
+  thrust::free(thrust::device, raw);
+  const int last = v[n - 1];
+  return last == n - 1 ? cudaGetLastError() : -1;
 }
 TEST int vectors(int n) {
   thrust::host_vector<int> h(n);

@@ -16,7 +16,11 @@ constexpr std::ptrdiff_t kTile = 64;  // items that are added one after the othe
 // Runs a function as a kernel of this name.
 template <typename Function>
 cudaError_t run(const char* name, Function function) {
-  launch(Kernel(name, nullptr, &library_mark), 0, config(1, 1), [](const Function& kept) { kept(); }, function);
+  const auto call = [](const Function& kept) {
+    Function own = kept;  // which may have state that a call changes
+    own();
+  };
+  launch(Kernel(name, nullptr, &library_mark), 0, config(1, 1), call, function);
   return cudaPeekAtLastError();
 }
 
@@ -53,6 +57,24 @@ void scan(Iterator first, std::ptrdiff_t count, Out out, T init, bool has_init, 
     }
     before = has_before ? static_cast<T>(op(before, own)) : own;
     has_before = true;
+  }
+}
+
+// The end of the run of equal keys that begins at `begin`.
+template <typename Keys, typename Equal>
+std::ptrdiff_t end_of_run(Keys keys, std::ptrdiff_t begin, std::ptrdiff_t count, Equal equal) {
+  using Key = typename std::iterator_traits<Keys>::value_type;
+  std::ptrdiff_t end = begin + 1;
+  while (end < count && equal(static_cast<Key>(keys[end - 1]), static_cast<Key>(keys[end]))) ++end;
+  return end;
+}
+
+// Prefixes of each run of equal keys.
+template <bool is_inclusive, typename T, typename Keys, typename Iterator, typename Out, typename Equal, typename Op>
+void scan_runs(Keys keys, Iterator first, std::ptrdiff_t count, Out out, T init, bool has_init, Equal equal, Op op) {
+  for (std::ptrdiff_t begin = 0, end; begin < count; begin = end) {
+    end = end_of_run(keys, begin, count, equal);
+    scan<is_inclusive, T>(first + begin, end - begin, out + begin, init, has_init, op);
   }
 }
 

@@ -66,15 +66,27 @@ struct constant_iterator : detail::Facade<constant_iterator<T>, T, T> {
 template <typename T>
 constant_iterator<T> make_constant_iterator(T value) { return constant_iterator<T>(value); }
 
+namespace detail {
+
+// The value that a transform_iterator names, or else its function's.
+template <typename Function, typename Iterator, typename Reference, typename Value>
+using MappedTo = std::remove_cvref_t<std::conditional_t<
+    !std::is_void_v<Value>, Value,
+    std::conditional_t<!std::is_void_v<Reference>, Reference, std::invoke_result_t<Function&, ValueOf<Iterator>>>>>;
+
+}  // namespace detail
+
 template <typename Function, typename Iterator, typename Reference = void, typename Value = void>
-struct transform_iterator
-    : detail::Facade<transform_iterator<Function, Iterator, Reference, Value>,
-                     std::remove_cvref_t<std::invoke_result_t<const Function&, detail::ValueOf<Iterator>>>,
-                     std::remove_cvref_t<std::invoke_result_t<const Function&, detail::ValueOf<Iterator>>>> {
+struct transform_iterator : detail::Facade<transform_iterator<Function, Iterator, Reference, Value>,
+                                           detail::MappedTo<Function, Iterator, Reference, Value>,
+                                           detail::MappedTo<Function, Iterator, Reference, Value>> {
   Iterator base;
-  Function function;
+  mutable Function function;
   transform_iterator(Iterator base, Function function = Function()) : base(base), function(function) {}
-  auto at(std::ptrdiff_t n) const { return function(static_cast<detail::ValueOf<Iterator>>(base[n])); }
+  detail::MappedTo<Function, Iterator, Reference, Value> at(std::ptrdiff_t n) const {
+    return static_cast<detail::MappedTo<Function, Iterator, Reference, Value>>(
+        function(static_cast<detail::ValueOf<Iterator>>(base[n])));
+  }
   void advance(std::ptrdiff_t n) { base += n; }
   std::ptrdiff_t distance_from(const transform_iterator& other) const { return base - other.base; }
 };
@@ -161,23 +173,23 @@ namespace detail {
 template <typename Iterator>
 using RawOf = decltype(raw(std::declval<const Iterator&>()));
 
-template <typename Function, typename Iterator>
-auto raw(const transform_iterator<Function, Iterator>& at) {
-  return transform_iterator<Function, RawOf<Iterator>>(raw(at.base), at.function);
+template <typename Function, typename Iterator, typename Reference, typename Value>
+auto raw(const transform_iterator<Function, Iterator, Reference, Value>& at) {
+  return transform_iterator<Function, RawOf<Iterator>, Reference, Value>(raw(at.base), at.function);
 }
 template <typename Elements, typename Indices>
 auto raw(const permutation_iterator<Elements, Indices>& at) {
-  return make_permutation_iterator(raw(at.elements), raw(at.indices));
+  return thrust::make_permutation_iterator(raw(at.elements), raw(at.indices));
 }
 template <typename Iterator>
-auto raw(const reverse_iterator<Iterator>& at) { return make_reverse_iterator(raw(at.base)); }
+auto raw(const reverse_iterator<Iterator>& at) { return thrust::make_reverse_iterator(raw(at.base)); }
 template <typename... Iterators>
 auto raw(const zip_iterator<tuple<Iterators...>>& at) {
-  return std::apply([](const auto&... one) { return make_zip_iterator(raw(one)...); }, at.all);
+  return std::apply([](const auto&... one) { return thrust::make_zip_iterator(raw(one)...); }, at.all);
 }
 
-template <typename Function, typename Iterator>
-constexpr bool kIsOnDevice<transform_iterator<Function, Iterator>> = kIsOnDevice<Iterator>;
+template <typename Function, typename Iterator, typename Reference, typename Value>
+constexpr bool kIsOnDevice<transform_iterator<Function, Iterator, Reference, Value>> = kIsOnDevice<Iterator>;
 template <typename Elements, typename Indices>
 constexpr bool kIsOnDevice<permutation_iterator<Elements, Indices>> = kIsOnDevice<Elements> || kIsOnDevice<Indices>;
 template <typename Iterator>

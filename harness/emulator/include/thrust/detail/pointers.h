@@ -118,6 +118,14 @@ constexpr bool kIsOnDevice<device_ptr<T>> = true;
 
 }  // namespace detail
 
+// Memory of the device, for a policy of the device.
+template <typename T, typename Policy>
+  requires(detail::kIsPolicy<Policy> && Policy::where == detail::Where::device)
+device_ptr<T> malloc(const Policy&, std::size_t count) { return device_malloc<T>(count); }
+template <typename Policy, typename T>
+  requires detail::kIsPolicy<Policy>
+void free(const Policy&, device_ptr<T> at) { device_free(at); }
+
 inline constexpr detail::HostPolicy host, seq;
 inline constexpr detail::DevicePolicy device;
 namespace cuda {
