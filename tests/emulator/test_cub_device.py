@@ -1,11 +1,16 @@
-"""Tests CUB's algorithms of the whole device. An H200 gave what the tests expect, with CUDA 13.0 (CUB 3.0.1)."""
+"""Tests CUB's algorithms of the whole device.
+
+An H200 gave what the tests expect, with CUDA 13.0 (CUB 3.0.1). Histograms, runs, partitions, scans
+by key and segments of equal size have not run there.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -121,6 +126,93 @@ def test_selections(emulator: Emulator) -> None:
     expected = [[one for one in x if one % 2], x[::5], sorted(set(x))]
     assert list(counts) == [len(one) for one in expected]
     assert [list(out)[i * n : i * n + counts[i]] for i in range(3)] == expected
+
+
+def test_segments_of_equal_size(emulator: Emulator) -> None:
+    rows, size = 7, 40
+    n = rows * size
+    keys = drawn(n)
+    ordered, order = floats(3 * n), ints(2 * n)
+    answer = emulator.kernels.segments_of_equal_size(floats(n, keys), ints(n, range(n)), rows, size, ordered, order)
+    assert answer == SUCCESS
+    places = [range(row * size, (row + 1) * size) for row in range(rows)]
+    down = [i for row in places for i in sorted(row, key=lambda i: -keys[i])]
+    up = [i for row in places for i in sorted(row, key=keys.__getitem__)]
+    assert list(order) == down + up
+    assert list(ordered) == [keys[i] for i in (*down, *up, *down)]
+
+
+def test_histograms(emulator: Emulator) -> None:
+    n = 500
+    x, y = [i * 7 % 45 - 5 for i in range(n)], drawn(n)
+    bins = ints(17, [9] * 17)
+    assert emulator.kernels.histograms((ctypes.c_short * n)(*x), floats(n, y), n, bins) == SUCCESS
+    levels = (-1.0, 0.0, 0.25, 1.0)
+    expected = [
+        *(sum(0 <= one < 30 and one // 3 == i for one in x) for i in range(10)),
+        *(sum(-1 + i / 2 <= one < -0.5 + i / 2 for one in y) for i in range(4)),
+        *(sum(low <= one < high for one in y) for low, high in itertools.pairwise(levels)),
+    ]
+    assert list(bins) == expected
+    assert emulator.reports() == []
+
+
+def test_runs(emulator: Emulator) -> None:
+    n = 300
+    x = [i * i // 50 for i in range(n)]
+    unique, offsets, counts = ints(n), ints(n), ints(2)
+    lengths = (ctypes.c_longlong * (2 * n))()
+    assert emulator.kernels.runs(ints(n, x), n, unique, lengths, offsets, counts) == SUCCESS
+    groups = [(key, len(list(group))) for key, group in itertools.groupby(x)]
+    assert list(zip(unique, lengths, strict=False))[: counts[0]] == groups
+    long = [(x.index(key), length) for key, length in groups if length > 1]
+    assert list(zip(offsets, lengths[n:], strict=True))[: counts[1]] == long
+
+
+def first_of_runs(keys: list[int], same: int) -> Iterable[int]:
+    """Yields the places where a run of keys begins that have the same quotient."""
+    return (i for i, key in enumerate(keys) if i == 0 or key // same != keys[i - 1] // same)
+
+
+def test_unique_by_key(emulator: Emulator) -> None:
+    n = 200
+    keys, x = [i // 3 for i in range(n)], drawn(n)
+    unique, first, counts = ints(2 * n), floats(2 * n), ints(2)
+    assert emulator.kernels.unique_by_key(ints(n, keys), floats(n, x), n, unique, first, counts) == SUCCESS
+    for case, same in enumerate((1, 10)):
+        expected = [(keys[i], x[i]) for i in first_of_runs(keys, same)]
+        found = slice(case * n, case * n + counts[case])
+        assert list(zip(unique[found], first[found], strict=True)) == expected
+
+
+def test_scans_by_key(emulator: Emulator) -> None:
+    n = 300
+    keys, x = [i // 90 * 7 for i in range(n)], [i * 31 % 101 for i in range(n)]
+    out = ints(4 * n)
+    assert emulator.kernels.scans_by_key(ints(n, keys), ints(n, x), n, out) == SUCCESS
+    runs = [list(group) for _, group in itertools.groupby(range(n), keys.__getitem__)]
+    tens = [list(group) for _, group in itertools.groupby(range(n), lambda i: keys[i] // 10)]
+    sums = [list(itertools.accumulate((x[i] for i in run), initial=0)) for run in runs]
+    most = [list(itertools.accumulate((x[i] for i in run), max, initial=50)) for run in runs]
+    expected = [
+        *(one for run in sums for one in run[1:]),
+        *(one for run in sums for one in run[:-1]),
+        *(one for run in tens for one in itertools.accumulate((x[i] for i in run), max)),
+        *(one for run in most for one in run[:-1]),
+    ]
+    assert list(out) == expected
+
+
+def test_partitions(emulator: Emulator) -> None:
+    n = 100
+    x = [i * 37 % 64 for i in range(n)]
+    flags = bytes(i % 5 == 0 for i in range(n))
+    out, counts = ints(2 * n), ints(2)
+    assert emulator.kernels.partitions(ints(n, x), flags, n, out, counts) == SUCCESS
+    odd = [one for one in x if one % 2] + [one for one in x if one % 2 == 0][::-1]
+    flagged = x[::5] + [one for i, one in enumerate(x) if i % 5][::-1]
+    assert list(out) == odd + flagged
+    assert list(counts) == [sum(one % 2 for one in x), len(x[::5])]
 
 
 def test_too_little_storage_is_an_error(emulator: Emulator) -> None:

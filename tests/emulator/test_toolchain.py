@@ -294,7 +294,7 @@ def test_what_the_emulator_refuses_is_named_with_its_line(run_solution: RunSolut
 
 
 def test_an_unsupported_header_is_named_with_the_line_that_includes_it(run_solution: RunSolution) -> None:
-    text = STABLE.replace("#include <cstdint>", "#include <cub/device/device_histogram.cuh>", 1)
+    text = STABLE.replace("#include <cstdint>", "#include <cub/device/device_adjacent_difference.cuh>", 1)
     named, file, line, remedy = run_solution(text)["unsupported"]
     assert "CUB" in named.upper()
     assert Path(file).name == "solution.py"

@@ -58,7 +58,7 @@ struct DeviceReduce {
     return detail::call("DeviceReduceByKeyKernel", storage, bytes, [=] {
       ::std::ptrdiff_t found = 0;
       for (::std::ptrdiff_t begin = 0, end; begin < count; begin = end) {
-        for (end = begin + 1; end < count && keys[end] == keys[begin]; ++end) {}
+        end = detail::whole::end_of_run(keys, begin, count, ::std::equal_to<>());
         unique[found] = keys[begin];
         out[found++] = detail::whole::tree<detail::ValueOf<In>>(in + begin, end - begin, op);
       }

@@ -45,6 +45,29 @@ struct DeviceScan {
     return detail::call("DeviceScanKernel", storage, bytes,
                         [=] { detail::whole::scan<true, T>(in, count, out, init, true, op); });
   }
+  template <typename Keys, typename In, typename Out, typename Equal = ::std::equal_to<>>
+  static cudaError_t ExclusiveSumByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, ::std::ptrdiff_t count,
+                                       Equal equal = Equal(), cudaStream_t = nullptr) {
+    return ExclusiveScanByKey(storage, bytes, keys, in, out, ::cub::Sum(), detail::ValueOf<In>{}, count, equal);
+  }
+  template <typename Keys, typename In, typename Out, typename Op, typename T, typename Equal = ::std::equal_to<>>
+  static cudaError_t ExclusiveScanByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, Op op, T init,
+                                        ::std::ptrdiff_t count, Equal equal = Equal(), cudaStream_t = nullptr) {
+    return detail::call("DeviceScanByKeyKernel", storage, bytes,
+                        [=] { detail::whole::scan_runs<false, T>(keys, in, count, out, init, true, equal, op); });
+  }
+  template <typename Keys, typename In, typename Out, typename Equal = ::std::equal_to<>>
+  static cudaError_t InclusiveSumByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, ::std::ptrdiff_t count,
+                                       Equal equal = Equal(), cudaStream_t = nullptr) {
+    return InclusiveScanByKey(storage, bytes, keys, in, out, ::cub::Sum(), count, equal);
+  }
+  template <typename Keys, typename In, typename Out, typename Op, typename Equal = ::std::equal_to<>>
+  static cudaError_t InclusiveScanByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, Op op,
+                                        ::std::ptrdiff_t count, Equal equal = Equal(), cudaStream_t = nullptr) {
+    using T = detail::ValueOf<In>;
+    return detail::call("DeviceScanByKeyKernel", storage, bytes,
+                        [=] { detail::whole::scan_runs<true, T>(keys, in, count, out, T{}, false, equal, op); });
+  }
 };
 
 }  // namespace cub
