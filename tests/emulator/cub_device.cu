@@ -133,6 +133,22 @@ TEST int scans_by_key(const int* keys, const int* x, int n, int* out) {
 TEST int partitions(const int* x, const char* flags, int n, int* out, int* counts) {
   return CUB(DevicePartition::If, x, out, counts, n, IsOdd()) | CUB(DevicePartition::Flagged, x, flags, out + n, counts + 1, n);
 }
+// Sums have the type of the operation's result.
+TEST int of_flags(const unsigned char* flags, int n, int* out) {
+  const int offsets[2] = {0, n};
+  int* ends;
+  cudaMalloc(&ends, sizeof offsets);
+  cudaMemcpy(ends, offsets, sizeof offsets, cudaMemcpyHostToDevice);
+  const bool* truths = reinterpret_cast<const bool*>(flags);
+  const int error = CUB(DeviceReduce::Sum, truths, out, n) | CUB(DeviceReduce::Sum, flags, out + 1, n) |
+                    CUB(DeviceSegmentedReduce::Sum, flags, out + 2, 1, ends, ends + 1) |
+                    CUB(DeviceScan::ExclusiveSum, flags, out + 3, n) | CUB(DeviceScan::InclusiveSum, flags, out + 3 + n, n);
+  cudaFree(ends);
+  return error;
+}
+TEST int halves_from_an_integer(const float* x, int n, float* out) {
+  return CUB(DeviceReduce::Reduce, x, out, n, cub::Sum(), 0) | CUB(DeviceScan::ExclusiveScan, x, out + 1, cub::Sum(), 0, n);
+}
 TEST int too_little_storage(const float* x, int n, float* out) {
   return call([&](void* storage, std::size_t& bytes) { return cub::DeviceRadixSort::SortKeys(storage, bytes, x, out, n); }, 1);
 }

@@ -215,6 +215,16 @@ def test_partitions(emulator: Emulator) -> None:
     assert list(counts) == [sum(one % 2 for one in x), len(x[::5])]
 
 
+def test_sums_have_the_type_of_the_operation_s_result(emulator: Emulator) -> None:
+    n = 600
+    out = ints(3 + 2 * n)
+    assert emulator.kernels.of_flags(bytes([1] * n), n, out) == SUCCESS
+    assert list(out) == [n, n, n, *range(n), *range(1, n + 1)]
+    sums = floats(1 + 100)
+    assert emulator.kernels.halves_from_an_integer(floats(100, [0.5] * 100), 100, sums) == SUCCESS
+    assert list(sums) == [50, *(i / 2 for i in range(100))]
+
+
 def test_too_little_storage_is_an_error(emulator: Emulator) -> None:
     assert emulator.kernels.too_little_storage(floats(9), 9, floats(9)) == INVALID_VALUE
 

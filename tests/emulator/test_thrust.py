@@ -7,6 +7,7 @@ differences, searches for one value and the memory of a policy have not run ther
 from __future__ import annotations
 
 import bisect
+import ctypes
 import itertools
 import random
 from collections.abc import Callable
@@ -181,6 +182,24 @@ def test_searches(emulator: Emulator, x: int) -> None:
 def test_memory_of_a_policy(emulator: Emulator) -> None:
     assert emulator.kernels.memory_of_a_policy(N) == SUCCESS
     assert emulator.reports() == []
+
+
+def test_a_thread_of_a_kernel_runs_them_itself(emulator: Emulator) -> None:
+    rows, n = 3, 20
+    x = drawn(6)[: rows * n]
+    data = floats(2 * rows * n, x)
+    assert emulator.kernels.in_a_kernel(data, rows, n) == SUCCESS
+    parts = [sorted(x[row * n : (row + 1) * n]) for row in range(rows)]
+    assert list(data)[: rows * n] == [one for part in parts for one in part]
+    assert [data[(rows + row) * n] for row in range(rows)] == [sum(part) for part in parts]
+    assert emulator.reports() == []
+
+
+def test_sums_have_the_type_of_the_operation_s_result(emulator: Emulator) -> None:
+    out = floats(N)
+    emulator.kernels.halves_from_an_integer.restype = ctypes.c_float
+    assert emulator.kernels.halves_from_an_integer(floats(N, [0.5] * N), N, out) == N // 2
+    assert list(out) == [i / 2 for i in range(N)]
 
 
 def test_vectors_copy_between_host_and_device(emulator: Emulator) -> None:

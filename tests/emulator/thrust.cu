@@ -219,3 +219,22 @@ TEST int sort_without_a_policy(int n) {
   thrust::replace_if(raw, raw + n, IsNegative(), 0.0f);
   return 0;
 }
+
+__global__ void sort_rows(float* x, int n) {
+  float* const row = x + n * threadIdx.x;
+  thrust::sort(thrust::seq, row, row + n);
+  x[n * (blockDim.x + threadIdx.x)] = thrust::reduce(thrust::seq, row, row + n);
+}
+TEST int in_a_kernel(float* x, int rows, int n) {
+  float* own;
+  cudaMalloc(&own, 2 * rows * n * sizeof(float));
+  cudaMemcpy(own, x, 2 * rows * n * sizeof(float), cudaMemcpyHostToDevice);
+  sort_rows<<<1, rows>>>(own, n);
+  cudaMemcpy(x, own, 2 * rows * n * sizeof(float), cudaMemcpyDeviceToHost);
+  cudaFree(own);
+  return cudaGetLastError();
+}
+TEST float halves_from_an_integer(const float* x, int n, float* out) {
+  thrust::exclusive_scan(thrust::device, x, x + n, out, 0);
+  return thrust::reduce(thrust::device, x, x + n, 0);
+}

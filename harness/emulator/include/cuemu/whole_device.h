@@ -24,6 +24,12 @@ cudaError_t run(const char* name, Function function) {
   return cudaPeekAtLastError();
 }
 
+template <typename Iterator>
+using ItemOf = typename std::iterator_traits<Iterator>::value_type;
+// The type in which CUB keeps a running result (its __accumulator_t).
+template <typename Op, typename Init, typename Item>
+using SumOf = std::decay_t<std::invoke_result_t<Op&, Init, Item>>;
+
 // The items from `first` on, in order, by a tree; there is at least one.
 template <typename T, typename Iterator, typename Op>
 T tree(Iterator first, std::ptrdiff_t count, Op op) {
@@ -36,19 +42,21 @@ T tree(Iterator first, std::ptrdiff_t count, Op op) {
   return op(tree<T>(first, half, op), tree<T>(first + half, count - half, op));
 }
 
-template <typename T, typename Iterator, typename Op>
-T reduce(Iterator first, std::ptrdiff_t count, T init, Op op) {
-  return count == 0 ? init : static_cast<T>(op(init, tree<T>(first, count, op)));
+template <typename Iterator, typename Init, typename Op>
+auto reduce(Iterator first, std::ptrdiff_t count, Init init, Op op) {
+  using T = SumOf<Op, Init, ItemOf<Iterator>>;
+  return count == 0 ? static_cast<T>(init) : static_cast<T>(op(static_cast<T>(init), tree<T>(first, count, op)));
 }
 
 // Prefixes; `out` may be `first`. Each tile's own prefixes come behind the sum of the tiles before.
-template <bool is_inclusive, typename T, typename Iterator, typename Out, typename Op>
-void scan(Iterator first, std::ptrdiff_t count, Out out, T init, bool has_init, Op op) {
-  T before = init;
+template <bool is_inclusive, typename Iterator, typename Out, typename Init, typename Op>
+void scan(Iterator first, std::ptrdiff_t count, Out out, Init init, bool has_init, Op op) {
+  using T = SumOf<Op, Init, ItemOf<Iterator>>;
+  T before = static_cast<T>(init);
   bool has_before = has_init;
   for (std::ptrdiff_t tile = 0; tile < count; tile += kTile) {
     const std::ptrdiff_t size = count - tile < kTile ? count - tile : kTile;
-    T own = init;
+    T own = before;
     for (std::ptrdiff_t i = 0; i < size; ++i) {
       const T item = static_cast<T>(first[tile + i]);
       if constexpr (!is_inclusive) out[tile + i] = i == 0 ? before : has_before ? static_cast<T>(op(before, own)) : own;
@@ -70,11 +78,11 @@ std::ptrdiff_t end_of_run(Keys keys, std::ptrdiff_t begin, std::ptrdiff_t count,
 }
 
 // Prefixes of each run of equal keys.
-template <bool is_inclusive, typename T, typename Keys, typename Iterator, typename Out, typename Equal, typename Op>
-void scan_runs(Keys keys, Iterator first, std::ptrdiff_t count, Out out, T init, bool has_init, Equal equal, Op op) {
+template <bool is_inclusive, typename Keys, typename Iterator, typename Out, typename Init, typename Equal, typename Op>
+void scan_runs(Keys keys, Iterator first, std::ptrdiff_t count, Out out, Init init, bool has_init, Equal equal, Op op) {
   for (std::ptrdiff_t begin = 0, end; begin < count; begin = end) {
     end = end_of_run(keys, begin, count, equal);
-    scan<is_inclusive, T>(first + begin, end - begin, out + begin, init, has_init, op);
+    scan<is_inclusive>(first + begin, end - begin, out + begin, init, has_init, op);
   }
 }
 

@@ -15,6 +15,10 @@ namespace whole = ::cuemu::whole;
 template <typename Iterator>
 using ValueOf = typename ::std::iterator_traits<Iterator>::value_type;
 
+// The type from which a sum starts: that of the place for it.
+template <typename In, typename Out>
+using SumFrom = ::std::conditional_t<::std::is_void_v<ValueOf<Out>>, ValueOf<In>, ValueOf<Out>>;
+
 // A call without storage asks how many bytes it needs.
 inline bool asks_for_storage(void* storage, ::std::size_t& bytes, ::std::size_t needed) {
   if (storage != nullptr) return false;

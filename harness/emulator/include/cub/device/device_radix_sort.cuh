@@ -67,7 +67,7 @@ struct Each {
     const bool is_question = storage == nullptr;                                                                              \
     const cudaError_t error = detail::sort<Key, NullType>(kName, storage, bytes, keys.Current(), keys.Alternate(), nullptr,   \
                                                           nullptr, arguments, {first, end, descends});                        \
-    if (!is_question) keys.selector ^= 1;                                                                                     \
+    if (!is_question && !error) keys.selector ^= 1;                                                                           \
     return error;                                                                                                             \
   }                                                                                                                           \
   template <typename Key, typename Value CUEMU_MORE_TYPES>                                                                    \
@@ -85,7 +85,7 @@ struct Each {
     const cudaError_t error = detail::sort<Key, Value>(kName, storage, bytes, keys.Current(), keys.Alternate(),               \
                                                        values.Current(), values.Alternate(), arguments,                       \
                                                        {first, end, descends});                                               \
-    if (!is_question) keys.selector ^= 1, values.selector ^= 1;                                                               \
+    if (!is_question && !error) keys.selector ^= 1, values.selector ^= 1;                                                     \
     return error;                                                                                                             \
   }
 #define CUEMU_COMMA ,

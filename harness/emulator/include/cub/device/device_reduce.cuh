@@ -10,12 +10,12 @@ struct DeviceReduce {
   static cudaError_t Reduce(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t count, Op op, T init,
                             cudaStream_t = nullptr, bool = false) {
     return detail::call("DeviceReduceKernel", storage, bytes,
-                        [=] { *out = detail::whole::reduce<T>(in, count, init, op); });
+                        [=] { *out = detail::whole::reduce(in, count, init, op); });
   }
   template <typename In, typename Out>
   static cudaError_t Sum(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t count,
                          cudaStream_t = nullptr, bool = false) {
-    return Reduce(storage, bytes, in, out, count, ::cub::Sum(), detail::ValueOf<In>{});
+    return Reduce(storage, bytes, in, out, count, ::cub::Sum(), detail::SumFrom<In, Out>{});
   }
   template <typename In, typename Out>
   static cudaError_t Min(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t count,
@@ -43,9 +43,10 @@ struct DeviceReduce {
   static cudaError_t TransformReduce(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t count, Op op,
                                      Transform transform, T init, cudaStream_t = nullptr) {
     return detail::call("DeviceReduceKernel", storage, bytes, [=] {
-      T sum = init;
+      using Sum = ::std::decay_t<decltype(op(init, transform(in[0])))>;
+      Sum sum = static_cast<Sum>(init);
       for (::std::ptrdiff_t i = 0; i < count; i += detail::whole::kTile) {
-        T own = static_cast<T>(transform(in[i]));
+        Sum own = static_cast<Sum>(transform(in[i]));
         for (::std::ptrdiff_t j = i + 1; j < count && j < i + detail::whole::kTile; ++j) own = op(own, transform(in[j]));
         sum = op(sum, own);
       }
@@ -55,12 +56,13 @@ struct DeviceReduce {
   template <typename Keys, typename Unique, typename In, typename Out, typename Count, typename Op>
   static cudaError_t ReduceByKey(void* storage, ::std::size_t& bytes, Keys keys, Unique unique, In in, Out out,
                                  Count runs, Op op, ::std::ptrdiff_t count, cudaStream_t = nullptr, bool = false) {
+    using T = detail::whole::SumOf<Op, detail::ValueOf<In>, detail::ValueOf<In>>;
     return detail::call("DeviceReduceByKeyKernel", storage, bytes, [=] {
       ::std::ptrdiff_t found = 0;
       for (::std::ptrdiff_t begin = 0, end; begin < count; begin = end) {
         end = detail::whole::end_of_run(keys, begin, count, ::std::equal_to<>());
         unique[found] = keys[begin];
-        out[found++] = detail::whole::tree<detail::ValueOf<In>>(in + begin, end - begin, op);
+        out[found++] = detail::whole::tree<T>(in + begin, end - begin, op);
       }
       *runs = static_cast<::std::remove_reference_t<decltype(*runs)>>(found);
     });

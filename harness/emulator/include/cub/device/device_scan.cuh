@@ -20,7 +20,7 @@ struct DeviceScan {
   static cudaError_t ExclusiveScan(void* storage, ::std::size_t& bytes, In in, Out out, Op op, T init,
                                    ::std::ptrdiff_t count, cudaStream_t = nullptr, bool = false) {
     return detail::call("DeviceScanKernel", storage, bytes,
-                        [=] { detail::whole::scan<false, T>(in, count, out, init, true, op); });
+                        [=] { detail::whole::scan<false>(in, count, out, init, true, op); });
   }
   template <typename In, typename Out>
   static cudaError_t InclusiveSum(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t count,
@@ -37,13 +37,13 @@ struct DeviceScan {
                                    cudaStream_t = nullptr, bool = false) {
     using T = detail::ValueOf<In>;
     return detail::call("DeviceScanKernel", storage, bytes,
-                        [=] { detail::whole::scan<true, T>(in, count, out, T{}, false, op); });
+                        [=] { detail::whole::scan<true>(in, count, out, T{}, false, op); });
   }
   template <typename In, typename Out, typename Op, typename T>
   static cudaError_t InclusiveScanInit(void* storage, ::std::size_t& bytes, In in, Out out, Op op, T init,
                                        ::std::ptrdiff_t count, cudaStream_t = nullptr) {
     return detail::call("DeviceScanKernel", storage, bytes,
-                        [=] { detail::whole::scan<true, T>(in, count, out, init, true, op); });
+                        [=] { detail::whole::scan<true>(in, count, out, init, true, op); });
   }
   template <typename Keys, typename In, typename Out, typename Equal = ::std::equal_to<>>
   static cudaError_t ExclusiveSumByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, ::std::ptrdiff_t count,
@@ -54,7 +54,7 @@ struct DeviceScan {
   static cudaError_t ExclusiveScanByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, Op op, T init,
                                         ::std::ptrdiff_t count, Equal equal = Equal(), cudaStream_t = nullptr) {
     return detail::call("DeviceScanByKeyKernel", storage, bytes,
-                        [=] { detail::whole::scan_runs<false, T>(keys, in, count, out, init, true, equal, op); });
+                        [=] { detail::whole::scan_runs<false>(keys, in, count, out, init, true, equal, op); });
   }
   template <typename Keys, typename In, typename Out, typename Equal = ::std::equal_to<>>
   static cudaError_t InclusiveSumByKey(void* storage, ::std::size_t& bytes, Keys keys, In in, Out out, ::std::ptrdiff_t count,
@@ -66,7 +66,7 @@ struct DeviceScan {
                                         ::std::ptrdiff_t count, Equal equal = Equal(), cudaStream_t = nullptr) {
     using T = detail::ValueOf<In>;
     return detail::call("DeviceScanByKeyKernel", storage, bytes,
-                        [=] { detail::whole::scan_runs<true, T>(keys, in, count, out, T{}, false, equal, op); });
+                        [=] { detail::whole::scan_runs<true>(keys, in, count, out, T{}, false, equal, op); });
   }
 };
 

@@ -12,14 +12,14 @@ struct DeviceSegmentedReduce {
     return detail::call("DeviceSegmentedReduceKernel", storage, bytes, [=] {
       for (::std::ptrdiff_t i = 0; i < segments; ++i) {
         const ::std::ptrdiff_t begin = begins[i], end = ends[i];
-        out[i] = detail::whole::reduce<T>(in + begin, end > begin ? end - begin : 0, init, op);
+        out[i] = detail::whole::reduce(in + begin, end > begin ? end - begin : 0, init, op);
       }
     });
   }
   template <typename In, typename Out, typename Begins, typename Ends>
   static cudaError_t Sum(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t segments, Begins begins,
                          Ends ends, cudaStream_t = nullptr, bool = false) {
-    return Reduce(storage, bytes, in, out, segments, begins, ends, ::cub::Sum(), detail::ValueOf<In>{});
+    return Reduce(storage, bytes, in, out, segments, begins, ends, ::cub::Sum(), detail::SumFrom<In, Out>{});
   }
   template <typename In, typename Out, typename Begins, typename Ends>
   static cudaError_t Min(void* storage, ::std::size_t& bytes, In in, Out out, ::std::ptrdiff_t segments, Begins begins,

@@ -124,15 +124,15 @@ struct Algorithms {
   template <typename In>
   static auto reduce(Where where, In first, In last) { return reduce(where, first, last, ValueOf<In>{}); }
   template <typename In, typename T>
-  static T reduce(Where where, In first, In last, T init) { return reduce(where, first, last, init, std::plus<T>()); }
+  static T reduce(Where where, In first, In last, T init) { return reduce(where, first, last, init, std::plus<>()); }
   template <typename In, typename T, typename Op>
   static T reduce(Where where, In first, In last, T init, Op op) {
-    return result_of(where, "thrust::reduce", [=]() mutable { return whole::reduce<T>(first, last - first, init, op); });
+    return result_of(where, "thrust::reduce", [=]() mutable { return static_cast<T>(whole::reduce(first, last - first, init, op)); });
   }
   template <typename In, typename Function, typename T, typename Op>
   static T transform_reduce(Where where, In first, In last, Function f, T init, Op op) {
     const transform_iterator<Function, In> mapped(first, f);
-    return result_of(where, "thrust::transform_reduce", [=]() mutable { return whole::reduce<T>(mapped, last - first, init, op); });
+    return result_of(where, "thrust::transform_reduce", [=]() mutable { return static_cast<T>(whole::reduce(mapped, last - first, init, op)); });
   }
   template <typename In, typename In2, typename T>
   static T inner_product(Where where, In first, In last, In2 second, T init) {
@@ -199,7 +199,7 @@ struct Algorithms {
   template <typename In, typename Out, typename Op>
   static At<2> inclusive_scan(Where where, In first, In last, Out out, Op op) {
     using T = ValueOf<In>;
-    run(where, "thrust::inclusive_scan", [=]() mutable { whole::scan<true, T>(first, last - first, out, T{}, false, op); });
+    run(where, "thrust::inclusive_scan", [=]() mutable { whole::scan<true>(first, last - first, out, T{}, false, op); });
     return {last - first};
   }
   template <typename In, typename Out>
@@ -208,11 +208,11 @@ struct Algorithms {
   }
   template <typename In, typename Out, typename T>
   static At<2> exclusive_scan(Where where, In first, In last, Out out, T init) {
-    return exclusive_scan(where, first, last, out, init, std::plus<T>());
+    return exclusive_scan(where, first, last, out, init, std::plus<>());
   }
   template <typename In, typename Out, typename T, typename Op>
   static At<2> exclusive_scan(Where where, In first, In last, Out out, T init, Op op) {
-    run(where, "thrust::exclusive_scan", [=]() mutable { whole::scan<false, T>(first, last - first, out, init, true, op); });
+    run(where, "thrust::exclusive_scan", [=]() mutable { whole::scan<false>(first, last - first, out, init, true, op); });
     return {last - first};
   }
 

@@ -11,14 +11,14 @@ struct ByKey {
   template <typename Keys, typename In, typename OutKeys, typename Out, typename Equal = std::equal_to<>>
   static pair<At<3>, At<4>> reduce_by_key(Where where, Keys keys, Keys end, In in, OutKeys unique, Out out,
                                           Equal equal = Equal()) {
-    return reduce_by_key(where, keys, end, in, unique, out, equal, std::plus<ValueOf<In>>());
+    return reduce_by_key(where, keys, end, in, unique, out, equal, std::plus<>());
   }
   template <typename Keys, typename In, typename OutKeys, typename Out, typename Equal, typename Op>
   static pair<At<3>, At<4>> reduce_by_key(Where where, Keys keys, Keys end, In in, OutKeys unique, Out out, Equal equal,
                                           Op op) {
     const auto write = [=](std::ptrdiff_t run, std::ptrdiff_t begin, std::ptrdiff_t length) mutable {
       unique[run] = value(keys, begin);
-      out[run] = whole::tree<ValueOf<In>>(in + begin, length, op);
+      out[run] = whole::tree<whole::SumOf<Op, ValueOf<In>, ValueOf<In>>>(in + begin, length, op);
     };
     const std::ptrdiff_t found = each_run(where, "thrust::reduce_by_key", keys, end, equal, write);
     return {At<3>{found}, At<4>{found}};
@@ -48,7 +48,7 @@ struct ByKey {
   static At<3> inclusive_scan_by_key(Where where, Keys keys, Keys end, In in, Out out, Equal equal, Op op) {
     using T = ValueOf<In>;
     run(where, "thrust::inclusive_scan_by_key",
-        [=]() mutable { whole::scan_runs<true, T>(keys, in, end - keys, out, T{}, false, equal, op); });
+        [=]() mutable { whole::scan_runs<true>(keys, in, end - keys, out, T{}, false, equal, op); });
     return {end - keys};
   }
   template <typename Keys, typename In, typename Out>
@@ -57,12 +57,12 @@ struct ByKey {
   }
   template <typename Keys, typename In, typename Out, typename T, typename Equal = std::equal_to<>>
   static At<3> exclusive_scan_by_key(Where where, Keys keys, Keys end, In in, Out out, T init, Equal equal = Equal()) {
-    return exclusive_scan_by_key(where, keys, end, in, out, init, equal, std::plus<T>());
+    return exclusive_scan_by_key(where, keys, end, in, out, init, equal, std::plus<>());
   }
   template <typename Keys, typename In, typename Out, typename T, typename Equal, typename Op>
   static At<3> exclusive_scan_by_key(Where where, Keys keys, Keys end, In in, Out out, T init, Equal equal, Op op) {
     run(where, "thrust::exclusive_scan_by_key",
-        [=]() mutable { whole::scan_runs<false, T>(keys, in, end - keys, out, init, true, equal, op); });
+        [=]() mutable { whole::scan_runs<false>(keys, in, end - keys, out, init, true, equal, op); });
     return {end - keys};
   }
 

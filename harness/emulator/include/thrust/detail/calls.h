@@ -44,7 +44,7 @@ class Scratch {
  public:
   Scratch(Where where, std::ptrdiff_t count) : where_(where) {
     if (where == Where::device) cudaMalloc(&data_, count * sizeof(T) + 1);
-    else data_ = static_cast<T*>(::operator new(count * sizeof(T) + 1));
+    else data_ = static_cast<T*>(::cuemu::noted_allocation(::operator new(count * sizeof(T) + 1), count * sizeof(T) + 1));
   }
   ~Scratch() {
     if (where_ == Where::device) cudaFree(data_);
@@ -73,6 +73,7 @@ auto resolved(const pair<At<first>, At<second>>& result, const Arguments& all) {
 
 template <typename Call, typename... Arguments>
 auto call(Where where, Call algorithm, const Arguments&... all) {
+  if (::cuemu::in_kernel()) where = Where::host;  // the thread that calls it
   if constexpr (std::is_void_v<decltype(algorithm(where, raw(all)...))>) algorithm(where, raw(all)...);
   else return resolved(algorithm(where, raw(all)...), tuple<Arguments...>(all...));
 }
