@@ -1,7 +1,7 @@
 """Tests CUB's algorithms of the whole device.
 
 An H200 gave what the tests expect, with CUDA 13.0 (CUB 3.0.1). Histograms, runs, partitions, scans
-by key and segments of equal size have not run there.
+by key, segments of equal size and sums of another type have not run there.
 """
 
 from __future__ import annotations
