@@ -97,7 +97,10 @@ class Platform(Protocol):
         """Chooses the pattern that fills new memory from now on."""
 
     def know(self, tensors: Mapping[str, Sequence[torch.Tensor]], *, more: bool = False) -> None:
-        """Registers the arena's tensors that kernels read, by the names that reports use."""
+        """Registers tensors of the device that have new values, by their names in reports.
+
+        Forgets earlier ones unless there are ``more``.
+        """
 
     def synchronize(self) -> None:
         """Waits for all work on the device, and raises any fault of a kernel."""
