@@ -289,14 +289,14 @@ Extent device_memory_at(const char* address) {
 
 bool may_be_on_device(const char* address) {
   struct Look {
-    std::uintptr_t page = 0;
-    std::uint64_t version = 0;
+    std::atomic<std::uintptr_t> page{0};
+    std::atomic<std::uint64_t> version{0};
   };
-  static thread_local Look looks[4];  // at pages without such memory; a library has little room for such variables
+  static Look looks[64];  // at pages without such memory, by any thread
   Registry& all = registry();
   const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / kPageBytes;
   const std::uint64_t version = all.version;
-  Look& look = looks[page % 4];
+  Look& look = looks[page % 64];
   if (look.page == page && look.version == version) return false;
   const char* const begin = reinterpret_cast<const char*>(page * kPageBytes);
   const char* const end = begin + kPageBytes;
@@ -306,7 +306,8 @@ bool may_be_on_device(const char* address) {
   for (const Known& known : all.known) {
     if (known.extent.data < end && known.extent.data + known.extent.bytes > begin) return true;
   }
-  look = {page, version};
+  look.page = page;
+  look.version = version;
   return false;
 }
 
