@@ -123,6 +123,7 @@ void note_heap_free(const void* data) {
   if (found == all.pieces.end()) return;
   const Piece piece = found->second;
   all.pieces.erase(found);
+  take_back_host_memory(data);
   all.live -= piece.bytes;
   const auto account = piece.launch == all.launch ? all.accounts.find(piece.block) : all.accounts.end();
   if (account == all.accounts.end()) return;

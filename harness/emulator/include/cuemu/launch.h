@@ -255,6 +255,7 @@ inline cudaError_t launch_kernel_exc(const cudaLaunchConfig_t* given, const char
 // Chooses the operators below, which tell the checker what a kernel allocates.
 struct OnHeap {};
 void* noted_allocation(void* data, std::size_t bytes);  // returns `data`
+void note_heap_free(const void* data);
 bool has_heap_room(std::size_t bytes);
 
 template <typename Variable>

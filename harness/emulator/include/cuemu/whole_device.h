@@ -25,7 +25,7 @@ cudaError_t run(const char* name, Function function) {
 }
 
 template <typename Iterator>
-using ItemOf = typename std::iterator_traits<Iterator>::value_type;
+using ValueOf = typename std::iterator_traits<Iterator>::value_type;
 // The type in which CUB keeps a running result (its __accumulator_t).
 template <typename Op, typename Init, typename Item>
 using SumOf = std::decay_t<std::invoke_result_t<Op&, Init, Item>>;
@@ -44,14 +44,14 @@ T tree(Iterator first, std::ptrdiff_t count, Op op) {
 
 template <typename Iterator, typename Init, typename Op>
 auto reduce(Iterator first, std::ptrdiff_t count, Init init, Op op) {
-  using T = SumOf<Op, Init, ItemOf<Iterator>>;
+  using T = SumOf<Op, Init, ValueOf<Iterator>>;
   return count == 0 ? static_cast<T>(init) : static_cast<T>(op(static_cast<T>(init), tree<T>(first, count, op)));
 }
 
 // Prefixes; `out` may be `first`. Each tile's own prefixes come behind the sum of the tiles before.
 template <bool is_inclusive, typename Iterator, typename Out, typename Init, typename Op>
 void scan(Iterator first, std::ptrdiff_t count, Out out, Init init, bool has_init, Op op) {
-  using T = SumOf<Op, Init, ItemOf<Iterator>>;
+  using T = SumOf<Op, Init, ValueOf<Iterator>>;
   T before = static_cast<T>(init);
   bool has_before = has_init;
   for (std::ptrdiff_t tile = 0; tile < count; tile += kTile) {
@@ -71,7 +71,7 @@ void scan(Iterator first, std::ptrdiff_t count, Out out, Init init, bool has_ini
 // The end of the run of equal keys that begins at `begin`.
 template <typename Keys, typename Equal>
 std::ptrdiff_t end_of_run(Keys keys, std::ptrdiff_t begin, std::ptrdiff_t count, Equal equal) {
-  using Key = typename std::iterator_traits<Keys>::value_type;
+  using Key = ValueOf<Keys>;
   std::ptrdiff_t end = begin + 1;
   while (end < count && equal(static_cast<Key>(keys[end - 1]), static_cast<Key>(keys[end]))) ++end;
   return end;

@@ -12,24 +12,19 @@ namespace detail {
 
 namespace whole = ::cuemu::whole;
 
-template <typename Iterator>
-using ValueOf = typename ::std::iterator_traits<Iterator>::value_type;
+using whole::ValueOf;
 
 // The type from which a sum starts: that of the place for it.
 template <typename In, typename Out>
 using SumFrom = ::std::conditional_t<::std::is_void_v<ValueOf<Out>>, ValueOf<In>, ValueOf<Out>>;
 
-// A call without storage asks how many bytes it needs.
-inline bool asks_for_storage(void* storage, ::std::size_t& bytes, ::std::size_t needed) {
-  if (storage != nullptr) return false;
-  bytes = needed;
-  return true;
-}
-
-// Runs an algorithm that needs some bytes of storage, or says that it needs them.
+// Runs an algorithm that needs some bytes of storage. A call without storage asks how many.
 template <typename Function>
 cudaError_t call(const char* name, void* storage, ::std::size_t& bytes, Function function, ::std::size_t needed = 1) {
-  if (asks_for_storage(storage, bytes, needed)) return cudaSuccess;
+  if (storage == nullptr) {
+    bytes = needed;
+    return cudaSuccess;
+  }
   return bytes < needed ? cudaErrorInvalidValue : whole::run(name, function);
 }
 

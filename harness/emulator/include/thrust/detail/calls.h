@@ -47,8 +47,12 @@ class Scratch {
     else data_ = static_cast<T*>(::cuemu::noted_allocation(::operator new(count * sizeof(T) + 1), count * sizeof(T) + 1));
   }
   ~Scratch() {
-    if (where_ == Where::device) cudaFree(data_);
-    else ::operator delete(data_);
+    if (where_ == Where::device) {
+      cudaFree(data_);
+      return;
+    }
+    ::cuemu::note_heap_free(data_);
+    ::operator delete(data_);
   }
   Scratch(const Scratch&) = delete;
   T* get() const { return data_; }

@@ -35,8 +35,7 @@ struct Facade {
 
 template <typename Iterator>
 using ReferenceOf = decltype(std::declval<const Iterator&>()[0]);
-template <typename Iterator>
-using ValueOf = typename std::iterator_traits<Iterator>::value_type;
+using ::cuemu::whole::ValueOf;
 
 }  // namespace detail
 
