@@ -172,14 +172,15 @@ int active_clusters(int size, int shared_bytes) {
 
 // Describes a tensor through the driver's entry point.
 int encode(int type, int rank, char* data, const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
-           const cuuint32_t* steps, int swizzle, int fill) {
+           const cuuint32_t* steps, int interleave, int swizzle, int fill) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result;
   if (cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result) != cudaSuccess) return -1;
   return reinterpret_cast<Encode>(found)(&last_map, static_cast<CUtensorMapDataType>(type), rank, data, sizes, strides,
-                                         box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, static_cast<CUtensorMapSwizzle>(swizzle),
-                                         CU_TENSOR_MAP_L2_PROMOTION_NONE, static_cast<CUtensorMapFloatOOBfill>(fill));
+                                         box, steps, static_cast<CUtensorMapInterleave>(interleave),
+                                         static_cast<CUtensorMapSwizzle>(swizzle), CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                         static_cast<CUtensorMapFloatOOBfill>(fill));
 }
 
 int entry_point_of(const char* name) {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import random
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -88,11 +87,14 @@ def test_a_larger_cluster_is_asked_for(built: Emulator) -> None:
 
 
 class Tensor:
-    """A tensor of random bytes with a tensor map, the innermost dimension first."""
+    """A tensor of random bytes with a tensor map, the innermost dimension first.
 
-    def __init__(self, kind: int, sizes: Sequence[int], padding: int = 0):
-        self.kind, self.sizes = kind, tuple(sizes)
-        width = BYTES[kind]
+    In an interleaved layout an element is a slice of 16 or 32 bytes of channels.
+    """
+
+    def __init__(self, kind: int, sizes: Sequence[int], padding: int = 0, interleave: int = 0):
+        self.kind, self.sizes, self.interleave = kind, tuple(sizes), interleave
+        width = 16 * interleave or BYTES[kind]
         self.strides = [width]
         for size in sizes[:-1]:
             row = self.strides[-1] * size
@@ -100,8 +102,8 @@ class Tensor:
         count = self.strides[-1] * sizes[-1]
         chosen = random.Random(5)
         self.data = bytes(chosen.randrange(1, 120) for _ in range(count))
-        self.memory = ctypes.create_string_buffer(count + 16)
-        self.address = (ctypes.addressof(self.memory) + 15) // 16 * 16
+        self.memory = ctypes.create_string_buffer(count + 32)
+        self.address = (ctypes.addressof(self.memory) + 31) // 32 * 32
         ctypes.memmove(self.address, self.data, count)
 
     def encode(
@@ -116,6 +118,7 @@ class Tensor:
             (ctypes.c_uint64 * max(rank - 1, 1))(*self.strides[1:]),
             (ctypes.c_uint32 * rank)(*box),
             (ctypes.c_uint32 * rank)(*(steps or [1] * rank)),
+            self.interleave,
             swizzle,
             fill,
         )
@@ -130,8 +133,10 @@ class Tensor:
 
     def box(self, at: Sequence[int], box: Sequence[int], steps: Sequence[int], swizzle: int, beside: bytes) -> bytes:
         """What a copy of a box leaves in shared memory at a multiple of 1024."""
-        extents = [box[0], *(-(-size // step) for size, step in zip(box[1:], steps[1:], strict=True))]
-        taken = [1, *steps[1:]]
+        taken = list(steps) if self.interleave else [1, *steps[1:]]
+        extents = [-(-size // step) for size, step in zip(box, taken, strict=True)]
+        if self.interleave:
+            extents[-2] = 1
         straight = b"".join(
             self.element([first + index * step for first, index, step in zip(at, reversed(place), taken, strict=True)])
             or beside
@@ -168,13 +173,72 @@ def test_a_box_arrives_with_zeros_beside_the_tensor(emulator: Emulator, case: tu
     assert target.raw == expected
 
 
-def test_a_box_may_have_nan_beside_the_tensor(emulator: Emulator) -> None:
-    tensor = Tensor(FLOAT32, (5, 3))
-    assert tensor.encode(emulator, (8, 4), fill=1) == SUCCESS
-    target = ctypes.create_string_buffer(128)
-    emulator.kernels.run_load_box(2, 0, 0, 0, 0, 0, 128, target)
-    values = struct.unpack("<32f", target.raw)
-    assert [value != value for value in values] == [i % 8 >= 5 or i // 8 >= 3 for i in range(32)]
+# Sizes and places are those of W, H, D, slices of channels, and N.
+INTERLEAVED_CASES = [
+    (1, FLOAT16, (9, 3, 2), (8, 2, 2), (1, 1, 1), 0, (1, 0, 0)),
+    (1, UINT16, (9, 5, 3, 2), (8, 3, 40, 1), (1, 1, 1, 1), 0, (6, -1, 2, 1)),
+    (1, UINT8, (9, 5, 4, 2), (16, 4, 4, 2), (2, 2, 3, 1), 3, (-2, 1, 0, 0)),
+    (1, FLOAT32, (5, 3, 2, 3, 2), (4, 3, 2, 2, 2), (1, 1, 1, 2, 1), 2, (2, -1, 1, 0, 1)),
+    (2, UINT16, (7, 3, 2), (8, 2, 2), (2, 1, 1), 1, (1, 0, 0)),
+    (2, FLOAT64, (5, 3, 2, 3, 2), (4, 3, 2, 5, 2), (1, 1, 1, 2, 1), 1, (2, -1, 1, 0, 1)),
+]
+
+
+@pytest.mark.parametrize("case", INTERLEAVED_CASES, ids=str)
+def test_a_box_of_an_interleaved_tensor_has_one_slice_of_channels(
+    emulator: Emulator, case: tuple[int, int, tuple[int, ...], ...]
+) -> None:
+    interleave, kind, sizes, box, steps, swizzle, at = case
+    tensor = Tensor(kind, sizes, padding=32, interleave=interleave)
+    assert tensor.encode(emulator, box, steps, swizzle) == SUCCESS
+    expected = tensor.box(at, box, steps, swizzle, bytes(16 * interleave))
+    target = ctypes.create_string_buffer(len(expected))
+    emulator.kernels.run_load_box(len(sizes), *at, *[0] * (5 - len(at)), len(expected), target)
+    assert target.raw == expected
+
+
+@pytest.mark.parametrize(
+    ("interleave", "sizes", "box", "shift", "padding"),
+    [
+        (1, (8, 4), (8, 1), 0, 0),
+        (1, (8, 4, 2), (3, 1, 1), 0, 0),
+        (2, (8, 4, 2), (8, 1, 1), 16, 0),
+        (2, (8, 4, 2), (8, 1, 1), 0, 16),
+        (3, (8, 4, 2), (8, 1, 1), 0, 0),
+    ],
+)
+def test_an_interleaved_tensor_map_that_an_h200_s_driver_refuses(
+    built: Emulator, interleave: int, sizes: Sequence[int], box: Sequence[int], shift: int, padding: int
+) -> None:
+    tensor = Tensor(FLOAT16, sizes, interleave=interleave)
+    tensor.address += shift
+    tensor.strides[1] += padding
+    assert tensor.encode(built, box) == INVALID_VALUE
+    tensor = Tensor(FLOAT16, (8, 4, 2), interleave=1)
+    tensor.address += 16
+    tensor.strides[1] += 16
+    assert tensor.encode(built, (256, 1, 1), swizzle=1) == SUCCESS
+
+
+@pytest.mark.parametrize(("kind", "interleave"), [(FLOAT16, 0), (FLOAT32, 0), (FLOAT64, 0), (FLOAT32, 1)])
+def test_a_box_may_have_an_h200_s_nan_beside_the_tensor(emulator: Emulator, kind: int, interleave: int) -> None:
+    tensor = Tensor(kind, (5, 3, 1), interleave=interleave)
+    box = (8, 4, 1)
+    assert tensor.encode(emulator, box, fill=1) == SUCCESS
+    expected = tensor.box((0, 0, 0), box, (1, 1, 1), 0, b"\xf7\x7f" * ((16 * interleave or BYTES[kind]) // 2))
+    target = ctypes.create_string_buffer(len(expected))
+    emulator.kernels.run_load_box(3, 0, 0, 0, 0, 0, len(expected), target)
+    assert target.raw == expected
+
+
+def test_a_store_may_not_begin_before_the_tensor(built: Emulator) -> None:
+    built.begin()
+    tensor = Tensor(UINT16, (16, 7))
+    assert tensor.encode(built, (8, 5)) == SUCCESS
+    built.kernels.run_store_box(0, -1, 80, bytes(80))
+    report = built.only_report("out-of-bounds", "store_box")
+    assert "begins at -1 in dimension 1" in str(report["message"])
+    built.reset()
 
 
 @pytest.mark.parametrize("swizzle", range(4))

@@ -16,7 +16,8 @@ namespace cuemu {
 
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
-// cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
+// cudaErrorIllegalInstruction, cudaErrorLaunchFailure and cudaErrorInvalidValue, without the host API's header.
+constexpr int kIllegalInstruction = 715;
 constexpr int kLaunchFailure = 719;
 constexpr int kInvalidValue = 1;
 

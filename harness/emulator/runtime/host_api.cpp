@@ -42,6 +42,7 @@ constexpr ErrorText kErrors[] = {
     {NAMED(cudaErrorLaunchOutOfResources), "too many resources requested for launch"},
     {NAMED(cudaErrorPeerAccessAlreadyEnabled), "peer access is already enabled"},
     {NAMED(cudaErrorAssert), "device-side assert triggered"},
+    {NAMED(cudaErrorIllegalInstruction), "an illegal instruction was encountered"},
     {NAMED(cudaErrorMisalignedAddress), "misaligned address"},
     {NAMED(cudaErrorLaunchFailure), "unspecified launch failure"},
     {NAMED(cudaErrorCooperativeLaunchTooLarge), "too many blocks in cooperative launch"},

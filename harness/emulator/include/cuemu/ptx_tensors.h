@@ -37,7 +37,7 @@ inline __attribute__((noinline)) void copy_box(const AsyncCopy& copy) {
   for (std::uint32_t row = 0; row < rows; ++row) {
     char* line = map.data;
     bool is_row_inside = true;
-    for (std::uint32_t dimension = 1, rest = row; dimension < map.rank; ++dimension) {
+    for (std::uint32_t dimension = 1, rest = row; dimension < map.dimensions; ++dimension) {
       const std::int64_t index = std::int64_t{box.at[dimension]} + rest % box.extents[dimension] * std::int64_t{map.steps[dimension]};
       rest /= box.extents[dimension];
       is_row_inside = is_row_inside && index >= 0 && index <= map.last[dimension];
@@ -69,11 +69,11 @@ inline __attribute__((noinline)) void copy_box(const AsyncCopy& copy) {
 }
 
 template <int rank, typename Place>
-CUEMU_INLINE TensorBox box_of(const Place& place, int line) {
+CUEMU_INLINE TensorBox box_of(const Place& place, bool stores, int line) {
   static_assert(sizeof(place.at.x) / sizeof place.at.x[0] == rank, "a tensor has as many coordinates as the opcode says");
   std::int32_t at[rank];
   for (int i = 0; i < rank; ++i) at[i] = static_cast<std::int32_t>(place.at.x[i]);
-  return tensor_box(place.map, at, rank, line);
+  return tensor_box(place.map, at, rank, stores, line);
 }
 CUEMU_INLINE void begin_load(const TensorBox& box, char* to, char* barrier, int line) {
   const AsyncCopy copy{to, nullptr, box.bytes, 0, barrier, true, line, &box};
@@ -84,12 +84,12 @@ CUEMU_INLINE void begin_load(const TensorBox& box, char* to, char* barrier, int 
 template <int rank, typename Place>
 CUEMU_INLINE void load_box(char* to, const Place& place, char* barrier, int line) {
   check_alignment(to, 128, "cp.async.bulk.tensor", line);
-  begin_load(box_of<rank>(place, line), to, barrier, line);
+  begin_load(box_of<rank>(place, false, line), to, barrier, line);
 }
 template <int rank, typename Place>
 CUEMU_INLINE void share_box(char* to, const Place& place, char* barrier, std::uint32_t mask, int line) {
   check_alignment(to, 128, "cp.async.bulk.tensor", line);
-  const TensorBox box = box_of<rank>(place, line);
+  const TensorBox box = box_of<rank>(place, false, line);
   for (std::uint32_t block = 0; mask >> block != 0; ++block) {
     if ((mask >> block & 1) == 0) continue;
     begin_load(box, shared_of_rank(to, block, line), shared_of_rank(barrier, block, line), line);
@@ -98,7 +98,7 @@ CUEMU_INLINE void share_box(char* to, const Place& place, char* barrier, std::ui
 template <int rank, typename Place>
 CUEMU_INLINE void store_box(const Place& place, const char* from, int line) {
   check_alignment(from, 128, "cp.async.bulk.tensor", line);
-  const TensorBox box = box_of<rank>(place, line);
+  const TensorBox box = box_of<rank>(place, true, line);
   const AsyncCopy copy{nullptr, from, box.bytes, box.bytes, nullptr, true, line, &box};
   if (begin_async_copy(copy)) copy_box(copy);
 }

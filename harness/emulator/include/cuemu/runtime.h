@@ -178,24 +178,25 @@ bool is_local(const void* address);
 // Reports an address that is no multiple of `alignment` bytes.
 void check_alignment(const void* address, unsigned alignment, const char* instruction, int line);
 
-// What a tensor map says: the innermost dimension comes first.
+// What a tensor map says: the innermost dimension comes first. In an interleaved layout that one holds the channels of a
+// slice, which the program does not name: `rank` dimensions follow it.
 struct TensorMap {
   std::uint64_t mark;  // of a map that cuTensorMapEncodeTiled has filled
   char* data;
-  std::uint64_t strides[5];  // in bytes; the first is the size of an element
+  std::uint64_t strides[6];  // in bytes; the first is the size of an element
   std::uint64_t fill;        // an element beside the tensor
-  std::uint32_t last[5];     // index of each dimension
-  unsigned short box[5];
-  unsigned char steps[5];  // from one element of the box to the next
-  unsigned char rank, swizzle;
+  std::uint32_t last[6];     // index of each dimension
+  unsigned short box[6];
+  unsigned char steps[6];  // from one element of the box to the next
+  unsigned char rank, dimensions, swizzle;
 };
 struct TensorBox {
   TensorMap map;
-  std::int32_t at[5];
-  std::uint32_t extents[5];  // elements in shared memory
+  std::int32_t at[6];
+  std::uint32_t extents[6];  // elements in shared memory
   std::uint32_t bytes;
 };
-TensorBox tensor_box(const char* map, const std::int32_t* at, int rank, int line);
+TensorBox tensor_box(const char* map, const std::int32_t* at, int rank, bool stores, int line);
 
 // An asynchronous copy: reads `read` bytes and writes `bytes`, the rest zeros. In a copy of a box one of the two addresses
 // is null, that of the tensor.
