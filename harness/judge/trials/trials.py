@@ -31,10 +31,10 @@ from harness.records.rules import INPUT_MUTATION
 from harness.wire.commands import EVALUATION, NON_LEAF, SAME_INSTANCE
 
 #: Limits on the calls in a row before each of the two results on the candidate's own draws. With few
-#: elements a call costs next to nothing, so the judge makes the most. Otherwise it makes as many as
-#: take a small share of the evaluation.
+#: elements a call costs next to nothing, so the judge makes the most, or as many as take these seconds.
+#: Otherwise it makes as many as take a small share of the evaluation.
 LEAST_CALLS, MOST_CALLS = 4, 64
-FEW_ELEMENTS = 1 << 14
+FEW_ELEMENTS, LEAST_CALLS_OF_FEW, CALLS_OF_FEW_S = 1 << 14, 16, 3.0
 CALLS_SHARE = 1 / 80
 #: Calls on other values before the judge reads a result. They overwrite results kept in a ring of so
 #: many buffers. Where tensors have few elements, their number is random in a range; elsewhere the
@@ -213,10 +213,9 @@ def _calls_in_a_row(plan: Plan, clock: Clock, trials: int, elapsed_s: float) -> 
     """
     if INPUT_MUTATION in plan.context.exchange.integrity.changed:
         return 1  # A call may find other inputs than the one before it.
-    if plan.is_small:
-        return MOST_CALLS
+    least, seconds = (LEAST_CALLS_OF_FEW, CALLS_OF_FEW_S) if plan.is_small else (LEAST_CALLS, CALLS_SHARE * elapsed_s)
     call_s = clock.run_s / max(1, trials * CALLS_OF_A_TRIAL)
-    return max(LEAST_CALLS, min(MOST_CALLS, int(CALLS_SHARE * elapsed_s / max(call_s, 1e-6))))
+    return max(least, min(MOST_CALLS, int(seconds / max(call_s, 1e-6))))
 
 
 class _Repeated:
