@@ -26,7 +26,7 @@ CASES = {
     "cpu_bfloat16": {**_SMALL, "dtype": "bfloat16"},
     "odd": _ODD,
     "odd_bfloat16": {**_ODD, "dtype": "bfloat16"},
-    "flat_2d": {"features": 36, "num_groups": 4, "shape": (33, 36)},
+    "flat_2d": {"features": 20, "num_groups": 4, "shape": (17, 20)},
 }
 
 

@@ -180,15 +180,32 @@ def forked_judges(fork_servers: ForkServers) -> None:
 
 
 @pytest.fixture(scope="session")
-def harness(home: Path, fork_servers: ForkServers) -> Callable[..., Ran]:
-    """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder."""
+def no_nvcc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CUDA toolkit whose nvcc does not run: a real one takes ten seconds for each solution that is checked."""
+    toolkit = tmp_path_factory.mktemp("no-nvcc")
+    for name, text in {"bin/nvcc": "#!/bin/sh\nexit 1\n", "include/cuda_runtime.h": ""}.items():
+        (toolkit / name).parent.mkdir()
+        (toolkit / name).write_text(text)
+    (toolkit / "bin" / "nvcc").chmod(0o755)
+    return toolkit
+
+
+@pytest.fixture(scope="session")
+def harness(home: Path, fork_servers: ForkServers, no_nvcc: Path) -> Callable[..., Ran]:
+    """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder.
+
+    Without a GPU it finds no nvcc, unless a test sets ``CUDA_HOME``.
+    """
+    usual = {"HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
+    if not torch.cuda.is_available():
+        usual["CUDA_HOME"] = str(no_nvcc)
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
         if arguments[:1] == ("evaluate",) and "HARNESS_HOME" not in environment:
             # What another test has judged in the home proves nothing here. A busy machine is no candidate's fault:
             # tests of the time limit say how long it is, and the last of several such options counts.
             arguments = ("evaluate", "--fresh", "--timeout", "600", *arguments[1:])
-        env = {**os.environ, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY), **environment}
+        env = {**os.environ, **usual, **environment}
         words = [*map(str, arguments)]
         if fork_servers.can_run(env):
             return Ran(*fork_servers.run(words, cwd, env))

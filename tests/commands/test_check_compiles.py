@@ -249,7 +249,7 @@ def test_an_endless_compiler_is_stopped_and_the_verdict_stays(harness: Harness, 
 
 
 def test_table_and_show_tell_it_and_an_answer_is_kept_for_the_same_nvcc(
-    harness: Harness, home: Path, stand_in: Path, tmp_path: Path
+    harness: Harness, home: Path, stand_in: Path, no_nvcc: Path, tmp_path: Path
 ) -> None:
     around = {"HARNESS_HOME": str(home), "CUDA_HOME": str(stand_in)}
     arguments = (
@@ -268,13 +268,7 @@ def test_table_and_show_tell_it_and_an_answer_is_kept_for_the_same_nvcc(
     assert "--check --arch sm_90" in shown
     (other,) = harness(*arguments, "--check", "--arch", "sm_80", "--json", **around).rows
     assert not other["stored"]
-    broken = tmp_path / "broken"
-    (broken / "bin").mkdir(parents=True)
-    (broken / "include").mkdir()
-    (broken / "include" / "cuda_runtime.h").touch()
-    (broken / "bin" / "nvcc").write_text("#!/bin/sh\nexit 1\n")
-    (broken / "bin" / "nvcc").chmod(0o755)
-    (without,) = harness(*arguments, "--check", "--json", **{**around, "CUDA_HOME": str(broken)}).rows
+    (without,) = harness(*arguments, "--check", "--json", **{**around, "CUDA_HOME": str(no_nvcc)}).rows
     assert (without["status"], without["stored"], build_findings(without)) == ("PASSED", False, [])
     assert "pip install nvidia-cuda-nvcc" in without["compiled"]["error"]
 
@@ -336,8 +330,9 @@ def test_a_real_nvcc_agrees(harness: Harness, tmp_path: Path) -> None:
     }
     paths = [solution(tmp_path, "", name, **change) for name, change in changes.items()]
     ran = harness(
-        "evaluate", *paths, "--problem", "group_norm", "--case", "odd", "--check", "--json", "--device", "cpu"
-    )
+        "evaluate", *paths, "--problem", "group_norm", "--case", "odd", "--check", "--json", "--device", "cpu",
+        CUDA_HOME=str(cuda_home()),
+    )  # fmt: skip
     rows = {Path(row["solution"]).stem: row for row in ran.rows}
     kernels = {kernel["name"]: kernel for kernel in rows["honest"]["compiled"]["kernels"]}
     assert set(kernels) == {"forward_kernel", "input_gradient_kernel", "affine_gradient_kernel"}
