@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -34,6 +34,9 @@ CASES = {
     "wide_kernel": {"kernel_size": (1, 9), "width": 40},
     "high_kernel": {"kernel_size": (4, 2), "height": 30},
     "beyond_tensor_cores": {"kernel_size": 4},
+    # Small ones are called more often, which takes longer.
+    "checked": {"in_channels": 20, "out_channels": 24, "height": 9, "width": 41},
+    "checked_stride_2": {"in_channels": 20, "out_channels": 23, "height": 9, "width": 41, "stride": 2, "num_groups": 1},
     "stride_2": {"stride": 2, "scales": (1e-12, 1.0, 1e9)},
     # Whole turns beside those that reach the end of a row; rows of an odd width.
     "stride_2_many_pixels": {
@@ -114,11 +117,16 @@ def names_of(row: dict[str, Any]) -> set[str]:
     return names & (ON_TENSOR_CORES | STRIDED)
 
 
-def test_magnitudes_kernels_widths_and_strides(small: Path, tmp_path: Path, harness: Callable[..., Any]) -> None:
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
     problem = tmp_path / "shapes.py"
     problem.write_text(PROBLEM)
+    return problem
+
+
+def test_magnitudes_kernels_widths_and_strides(small: Path, shapes: Path, harness: Callable[..., Any]) -> None:
     chosen = [word for case in KERNELS_OF for word in ("--case", case)]
-    ran = harness("evaluate", small, "--problem", problem, "--device", "cpu", "--seed", "4" * 32, "--json", *chosen)
+    ran = harness("evaluate", small, "--problem", shapes, "--device", "cpu", "--seed", "4" * 32, "--json", *chosen)
     received = {row["case"]: (row["status"], names_of(row)) for row in ran.rows}
     assert received == {case: ("PASSED", kernels) for case, kernels in KERNELS_OF.items()}, ran.out + ran.err
 
@@ -130,66 +138,109 @@ def test_small_batches_have_torch_convolve(harness: Callable[..., Any]) -> None:
     assert not names_of(row)
 
 
-@pytest.mark.parametrize(("case", "kernels"), [("odd", ON_TENSOR_CORES), ("stride_2", STRIDED)])
 def test_the_emulator_finds_nothing_in_a_small_convolution(
-    small: Path, harness: Callable[..., Any], case: str, kernels: set[str]
+    small: Path, shapes: Path, harness: Callable[..., Any]
 ) -> None:
     """wgmma, the ring, its barriers and bulk copies both ways, all accesses checked."""
-    ran = harness("check", small, "--problem", STEM, "--case", case, "--json")
-    (row,) = ran.rows
-    assert row["status"] == "PASSED", ran.out + ran.err
-    assert names_of(row) == kernels
+    kernels = {"checked": ON_TENSOR_CORES, "checked_stride_2": STRIDED}
+    chosen = [word for case in kernels for word in ("--case", case)]
+    ran = harness("check", small, "--problem", shapes, *chosen, "--json")
+    received = {row["case"]: (row["status"], names_of(row)) for row in ran.rows}
+    assert received == {case: ("PASSED", names) for case, names in kernels.items()}, ran.out + ran.err
 
 
-@pytest.mark.parametrize(
-    ("case", "old", "new", "status"),
-    [
-        ("tiny_and_huge", "place - y * c.pitch - x", "place - y * c.pitch", "WRONG_OUTPUT"),
-        (
-            "tiny_and_huge",
-            "c.farthest - tap / c.kernel_x * c.pitch - tap % c.kernel_x",
-            "c.farthest - tap / c.kernel_x * c.pitch",
-            "WRONG_GRADIENT",
-        ),
-        (
-            "tiny_and_huge",
-            "return launch_correlate<Pass::kRescue>(c, device, stream);",
-            "return status;",
-            "WRONG_OUTPUT",
-        ),
-        ("stride_2", "from_row - x / kStride", "from_row", "WRONG_OUTPUT"),
-        ("stride_2", "is_whole ? 0 : existing_values(p, first + lane % 4 * 2)", "~0u", "WRONG_OUTPUT"),
-        (
-            "stride_2",
-            "return launch_correlate_phases<Pass::kRescue>(phases, device, stream);",
-            "return status;",
-            "WRONG_OUTPUT",
-        ),
-        ("stride_2", "pixels + x / kStride", "pixels", "WRONG_GRADIENT"),
-        ("stride_2", "s.first_tap + ", "", "WRONG_GRADIENT"),
-    ],
-    ids=[
-        "taps_of_a_row_at_one_place",
-        "the_same_in_the_weights_gradient",
-        "nobody_is_rescued",
-        "taps_of_a_phase_at_one_place",
-        "moments_of_pixels_behind_a_row",
-        "no_phase_is_rescued",
-        "the_same_in_the_gradient_of_a_phase",
-        "all_phases_as_the_first",
-    ],
-)
-def test_hostile_twin_gets_its_status(
-    small: Path, tmp_path: Path, harness: Callable[..., Any], case: str, old: str, new: str, status: str
-) -> None:
-    problem, twin = tmp_path / "shapes.py", tmp_path / "twin.py"
-    problem.write_text(PROBLEM)
-    text = small.read_text()
-    assert old in text
-    twin.write_text(text.replace(old, new))
-    seed = ("--seed", "5" * 32)
-    ran = harness("evaluate", twin, "--problem", problem, "--case", case, "--device", "cpu", *seed, "--json")
-    assert [row["status"] for row in ran.rows] == [status], ran.out + ran.err
+class Twin(NamedTuple):
+    """A fault in the solution, and what comes of it."""
+
+    case: str
+    right: str
+    wrong: str
+    status: str
+
+
+TWINS = {
+    "taps_of_a_row_at_one_place": Twin("same", "place - y * c.pitch - x", "place - y * c.pitch", "WRONG_OUTPUT"),
+    "the_same_in_the_weights_gradient": Twin(
+        "same",
+        "c.farthest - tap / c.kernel_x * c.pitch - tap % c.kernel_x",
+        "c.farthest - tap / c.kernel_x * c.pitch",
+        "WRONG_GRADIENT",
+    ),
+    "nobody_is_rescued": Twin(
+        "same", "launch_correlate<Pass::kRescue>(c, device, stream)", "LaunchStatus(status)", "WRONG_OUTPUT"
+    ),
+    "taps_of_a_phase_at_one_place": Twin("strided", "from_row - x / kStride", "from_row", "WRONG_OUTPUT"),
+    "moments_of_pixels_behind_a_row": Twin(
+        "strided", "is_whole ? 0 : existing_values(p, first + lane % 4 * 2)", "~0u", "WRONG_OUTPUT"
+    ),
+    "no_phase_is_rescued": Twin(
+        "strided",
+        "launch_correlate_phases<Pass::kRescue>(phases, device, stream)",
+        "LaunchStatus(status)",
+        "WRONG_OUTPUT",
+    ),
+    "the_same_in_the_gradient_of_a_phase": Twin("strided", "pixels + x / kStride", "pixels", "WRONG_GRADIENT"),
+    "all_phases_as_the_first": Twin("strided", "s.first_tap + ", "0 + ", "WRONG_GRADIENT"),
+}
+HONEST = {"honest": "same", "honest_strided": "strided"}
+# One build has all faults: the case chooses one.
+CHOICE = """
+#include <cstdlib>
+#include <cstring>
+inline bool is_twin(const char* name) { const char* twin = std::getenv("TWIN"); return std::strcmp(twin, name) == 0; }
+"""
+CHOSEN = """
+import os
+
+
+class Chosen(ModelNew):
+    def __init__(self, *arguments):
+        *others, os.environ["TWIN"] = arguments
+        super().__init__(*others)
+
+
+ModelNew = Chosen
+"""
+
+
+@pytest.fixture(scope="session")
+def twin_rows(
+    harness: Callable[..., Any], made_once: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """The records of all twins by their names."""
+
+    def judged() -> dict[str, dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("twins")
+        problem, solution = folder / "twins.py", folder / "all_twins.py"
+        sizes = {"same": {"scales": (1e-12, 1.0, 1e9)}, "strided": {"scales": (1e-12, 1.0, 1e9), "stride": 2}}
+        shapes = {**HONEST, **{name: twin.case for name, twin in TWINS.items()}}
+        cases = {name: {**sizes[shape], "twin": name} for name, shape in shapes.items()}
+        text = PROBLEM.replace("groups, num_groups):", "groups, num_groups, twin):")
+        text = text.replace("1, num_groups]", "1, num_groups, twin]")
+        problem.write_text(f"{text}\ntwin = ''\nCASES = {cases}\n")
+        text = render_text(REPOSITORY, find_template(REPOSITORY, STEM), SMALL)
+        for name, twin in TWINS.items():
+            assert text.count(twin.right) == 1
+            both = f'(is_twin("{name}") ? {twin.wrong.rstrip(" +")} : ({twin.right.rstrip(" +")}))'
+            text = text.replace(twin.right, f"{both} + " if twin.right.endswith(" + ") else both)
+        solution.write_text(text.replace('CUDA_SOURCE = r"""', f'CUDA_SOURCE = r"""{CHOICE}') + CHOSEN)
+        chosen = [word for case in cases for word in ("--case", case)]
+        seed = ("--seed", "5" * 32)
+        ran = harness("evaluate", solution, "--problem", problem, *chosen, "--device", "cpu", *seed, "--json")
+        assert ran.rows, ran.err
+        return {row["case"]: row for row in ran.rows}
+
+    return made_once("convolution_twins", judged)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_twins_without_a_fault_pass(twin_rows: dict[str, dict[str, Any]], name: str) -> None:
+    assert twin_rows[name]["status"] == "PASSED", twin_rows[name]["message"]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_hostile_twin_gets_its_status(twin_rows: dict[str, dict[str, Any]], name: str) -> None:
+    assert twin_rows[name]["status"] == TWINS[name].status, twin_rows[name]["message"]
 
 
 @pytest.fixture(scope="module")
