@@ -84,7 +84,7 @@ class Kernels:
         return set() if name in self._templates else self._references.get(name, set())
 
     def identity(self, code: Code, start: int, stop: int) -> str:
-        """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``.
+        """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``, or of one derived from it.
 
         An instance stays unknown if the launch's arguments may decide about a parameter with a default.
         """
@@ -93,7 +93,7 @@ class Kernels:
         opening = code.angle_open(stop - 1) if wanted is not None and code.text(stop - 1) == ">" else None
         if opening is not None and wanted is not None and len(code.arguments(opening + 1, stop - 1)) < wanted:
             kernel = "nullptr"
-        return f"CUEMU_KERNEL({self.name_of(code, start, stop)}, {kernel})"
+        return f"CUEMU_LAUNCHED({self.name_of(code, start, stop)}, {kernel})"
 
     def name_of(self, code: Code, start: int, stop: int) -> str:
         """Returns the kernel's name as a C++ expression of type ``const char*``.
@@ -252,10 +252,11 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
     identity = kernels.identity(code, start, opening)
     code.replace(start, opening, f"::cuemu::launch({identity}, __LINE__, ::cuemu::config(")
     code.token(opening).written = ""
-    call = f"), [&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}"
+    captures = "&"
+    if _is_computed(code, start, opening):
+        captures, kernel = f"cuemu_kernel = {kernel}", "cuemu_kernel"
+    call = f"), [{captures}](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }})"
     code.replace(closing, closing + 3, call)
-    has_arguments = arguments_close > arguments_open + 1
-    code.token(arguments_open).written = ", " if has_arguments else ""
     references = kernels.references(code, start, opening)
     for place, (first, stop) in enumerate(code.arguments(arguments_open + 1, arguments_close)):
         if place in references and code.text(first) != "{":
@@ -270,6 +271,18 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
             is_known = not kernels.is_deduced(code, start, opening)
             kind = f"decltype(::cuemu::parameter<{place}>({kernel}))" if is_known else _UNTYPED
             code.token(first).written = f"{kind}{{"
+
+
+def _is_computed(code: Code, start: int, stop: int) -> bool:
+    """Tells whether a launched expression is more than a name: the host evaluates it, not each thread."""
+    index = start
+    while index < stop:
+        if code.text(index) == "<":
+            index = code.angle_close(index) or stop
+        elif code.text(index) in ("[", ".", "->", "*") or (code.text(index) == "(" and index > start):
+            return True
+        index += 1
+    return False
 
 
 def _launch_close(code: Code, opening: int) -> int | None:

@@ -11,7 +11,7 @@
   cuemu_type_##name& name = ::cuemu::shared_slot<cuemu_type_##name>(&cuemu_key_##name, 0, #name, __LINE__)
 #define LAUNCH(kernel, grid, block, shared, ...) \
   ::cuemu::launch(                               \
-      #kernel, __LINE__, ::cuemu::config(grid, block, shared, 0), [&](auto const&... a) { kernel(a...); }, __VA_ARGS__)
+      #kernel, __LINE__, ::cuemu::config(grid, block, shared, 0), [&](auto const&... a) { kernel(a...); })(__VA_ARGS__)
 #define TEST extern "C"
 
 __global__ void block_sum(const float* x, float* out, int n) {

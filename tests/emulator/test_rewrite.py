@@ -15,11 +15,11 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def launch(name: str, config: str, kernel: str, arguments: str = "") -> str:
-    passed = f", {arguments}" if arguments else ""
+def launch(name: str, config: str, kernel: str, arguments: str = "", is_computed: bool = False) -> str:
+    captures, called = (f"cuemu_kernel = {kernel}", "cuemu_kernel") if is_computed else ("&", kernel)
     return (
-        f'::cuemu::launch(CUEMU_KERNEL("{name}", {kernel}), __LINE__, ::cuemu::config({config}), '
-        f"[&](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }}{passed})"
+        f'::cuemu::launch(CUEMU_LAUNCHED("{name}", {kernel}), __LINE__, ::cuemu::config({config}), '
+        f"[{captures}](auto const&... cuemu_a) {{ {called}(cuemu_a...); }})({arguments})"
     )
 
 
@@ -34,10 +34,10 @@ def launch(name: str, config: str, kernel: str, arguments: str = "") -> str:
         ("a::b::k<<<1, 2>>>(x);", launch("k", "1, 2", "a::b::k", "x") + ";"),
         ("::k<<<1, 2>>>(x);", launch("k", "1, 2", "::k", "x") + ";"),
         ("return ::k<<<1, 2>>>(x);", "return " + launch("k", "1, 2", "::k", "x") + ";"),
-        ("this->k<<<1, 2>>>(x);", launch("k", "1, 2", "this->k", "x") + ";"),
-        ("(*pointer)<<<1, 2>>>(x);", launch("pointer", "1, 2", "(*pointer)", "x") + ";"),
-        ("table[i]<<<1, 2>>>(x);", launch("table", "1, 2", "table[i]", "x") + ";"),
-        ("pick(a, b)<<<1, 2>>>(x);", launch("pick", "1, 2", "pick(a, b)", "x") + ";"),
+        ("this->k<<<1, 2>>>(x);", launch("k", "1, 2", "this->k", "x", True) + ";"),
+        ("(*pointer)<<<1, 2>>>(x);", launch("pointer", "1, 2", "(*pointer)", "x", True) + ";"),
+        ("table[i]<<<1, 2>>>(x);", launch("table", "1, 2", "table[i]", "x", True) + ";"),
+        ("pick(a, b)<<<1, 2>>>(x);", launch("pick", "1, 2", "pick(a, b)", "x", True) + ";"),
         ("if (x) k<<<1, 2>>>(x);", "if (x) " + launch("k", "1, 2", "k", "x") + ";"),
         ("T::template k<3><<<1, 2>>>(x);", launch("k", "1, 2", "T::template k<3>", "x") + ";"),
         ("k<<<n >> 2, m<A<int>>(3)>>>(x);", launch("k", "n >> 2, m<A<int>>(3)", "k", "x") + ";"),
@@ -62,7 +62,7 @@ def test_a_launch_over_several_lines_keeps_every_line() -> None:
     source = "k<float,  // elements\n  4>\n  <<<grid,\n     block>>>(x,\n      /* the\n size */ n);\nint after;"
     result = rewrite_cuda(source)
     assert result.count("\n") == source.count("\n")
-    assert squeezed(result.split("\n")[0]).startswith('::cuemu::launch(CUEMU_KERNEL("k", k<float, 4>), __LINE__')
+    assert squeezed(result.split("\n")[0]).startswith('::cuemu::launch(CUEMU_LAUNCHED("k", k<float, 4>), __LINE__')
     assert result.split("\n")[-1] == "int after;"
 
 
@@ -70,7 +70,7 @@ def test_a_launch_in_a_macro_body_stays_in_its_continued_lines() -> None:
     source = "#define RUN(K, n) K<<<(n), \\\n    256>>>(x, \\\n    n)\nint after;"
     result = rewrite_cuda(source)
     first, second, third, last = result.split("\n")
-    assert first.startswith("#define RUN(K, n) ::cuemu::launch(CUEMU_KERNEL(#K, K), __LINE__")
+    assert first.startswith("#define RUN(K, n) ::cuemu::launch(CUEMU_LAUNCHED(#K, K), __LINE__")
     assert first.endswith("\\")
     assert second.endswith("\\")
     assert not third.endswith("\\")
@@ -269,7 +269,7 @@ def test_an_assembler_statement_that_may_set_something_is_inline_ptx(inside: str
 
 def test_braces_get_the_type_of_the_parameter() -> None:
     typed = "decltype(::cuemu::parameter<1>(k<3>)){a, {b}}"
-    assert rewrite_cuda("k<3><<<1, 2>>>(x, {a, {b}}, f({1}));").endswith(f", x, {typed}, f({{1}}));")
+    assert rewrite_cuda("k<3><<<1, 2>>>(x, {a, {b}}, f({1}));").endswith(f"(x, {typed}, f({{1}}));")
     template = "template <typename T> __global__ void k(T* x, Sizes n) {}\nvoid f() {"
     assert "cuemu-unsupported: braces as an argument" in rewrite_cuda(template + " k<<<1, 2>>>(x, {a}); }")
     assert "decltype(::cuemu::parameter<1>(k<int>)){a}" in rewrite_cuda(template + " k<int><<<1, 2>>>(x, {a}); }")
@@ -321,7 +321,7 @@ def test_a_variable_that_stands_for_a_kernel_gets_the_kernels_name() -> None:
     source = KERNEL + "void f() { auto p = &k; cudaFuncSetAttribute(p, a, v); p<<<1, 2>>>(x, 1); }"
     result = rewrite_cuda(source)
     assert '::cuemu::func_set_attribute(CUEMU_KERNEL("k", p), a, v)' in result
-    assert '::cuemu::launch(CUEMU_KERNEL("k", p), __LINE__' in result
+    assert '::cuemu::launch(CUEMU_LAUNCHED("k", p), __LINE__' in result
 
 
 @pytest.mark.parametrize(
@@ -387,9 +387,9 @@ def test_a_kernel_with_a_bound_begins_with_a_check(source: str, expected: str) -
 def test_a_launched_name_may_be_joined_by_the_preprocessor() -> None:
     source = "#define RUN(name, T) name ## _kernel<T><<<g, b>>>(x); ns::k_##name<<<g, b>>>(y)"
     text = rewrite_cuda(source)
-    assert 'CUEMU_KERNEL(#name "_kernel", name ## _kernel<T>)' in text
+    assert 'CUEMU_LAUNCHED(#name "_kernel", name ## _kernel<T>)' in text
     assert "{ name ## _kernel<T>(cuemu_a...); }" in text
-    assert 'CUEMU_KERNEL("k_" #name, ns::k_##name)' in text
+    assert 'CUEMU_LAUNCHED("k_" #name, ns::k_##name)' in text
 
 
 def test_a_declaration_with_a_bound_stays() -> None:
@@ -399,8 +399,8 @@ def test_a_declaration_with_a_bound_stays() -> None:
 
 def test_an_argument_with_a_default_may_decide_about_the_instance() -> None:
     template = "template <int N, typename T = float> __global__ void k(T* x) {}\n"
-    assert 'CUEMU_KERNEL("k", nullptr)' in rewrite_cuda(template + "void f() { k<3><<<1, 2>>>(x); }")
-    assert 'CUEMU_KERNEL("k", k<3, int>)' in rewrite_cuda(template + "void f() { k<3, int><<<1, 2>>>(x); }")
+    assert 'CUEMU_LAUNCHED("k", nullptr)' in rewrite_cuda(template + "void f() { k<3><<<1, 2>>>(x); }")
+    assert 'CUEMU_LAUNCHED("k", k<3, int>)' in rewrite_cuda(template + "void f() { k<3, int><<<1, 2>>>(x); }")
 
 
 def test_the_heap_notes_what_new_allocates() -> None:

@@ -58,6 +58,16 @@ const void* code_of(int, Function* function) {
 }
 inline const void* code_of(int, const void* function) { return function; }
 
+// A kernel whose parameters are known before its arguments are.
+template <typename... Parameters>
+struct TypedKernel : Kernel {
+  using Kernel::Kernel;
+};
+template <typename... Parameters>
+TypedKernel<Parameters...> typed(int, const char* name, const void* library, void (*function)(Parameters...)) {
+  return {name, code_of(0, function), library};
+}
+
 // The code of the kernel that an expression names; null if only arguments could choose it from several. Generic, so
 // that the compiler looks for them before it decides.
 #define CUEMU_CODE(captures, ...)                                                                       \
@@ -69,6 +79,15 @@ inline const void* code_of(int, const void* function) { return function; }
     }                                                                                                   \
   }(0)
 #define CUEMU_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([&], __VA_ARGS__), &::cuemu::library_mark)
+// The same of a launch, with the types of the kernel's parameters where they are known.
+#define CUEMU_LAUNCHED(name, ...)                                                                       \
+  [&]<typename Tag>(Tag cuemu_tag) {                                                                    \
+    if constexpr (requires { ::cuemu::typed(cuemu_tag, name, nullptr, __VA_ARGS__); }) {                \
+      return ::cuemu::typed(cuemu_tag, name, &::cuemu::library_mark, __VA_ARGS__);                      \
+    } else {                                                                                            \
+      return ::cuemu::Kernel(name, nullptr, &::cuemu::library_mark);                                    \
+    }                                                                                                   \
+  }(0)
 // The same outside functions, where a lambda has nothing to capture.
 #define CUEMU_GLOBAL_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([], __VA_ARGS__), &::cuemu::library_mark)
 
@@ -116,35 +135,83 @@ std::remove_cv_t<std::tuple_element_t<Position, std::tuple<Parameters...>>> para
 template <typename Value>
 struct Reference {
   Value* value;
+  Reference(Value& referred) : value(&referred) {}
+  template <typename Other>
+  Reference(const Reference<Other>& other) : value(other.value) {}
   operator Value&() const { return *value; }
 };
 template <typename Value>
 Reference<Value> by_reference(Value& value) {
-  return {&value};
+  return {value};
 }
 template <typename Value>
 Reference<const Value> by_reference(const Value& value) {
-  return {&value};
+  return {value};
 }
 
-// Runs `call(arguments...)` for every CUDA thread. It evaluates and stores the arguments once.
-template <typename Call, typename... Arguments>
+// What a launch holds of a parameter.
+template <typename Parameter>
+struct HeldType {
+  using Type = Parameter;
+};
+template <typename Value>
+struct HeldType<Value&> {
+  using Type = Reference<Value>;
+};
+template <typename Parameter>
+using Held = typename HeldType<Parameter>::Type;
+
 #ifdef CUEMU_CHECKED
-__attribute__((noinline))
+#define CUEMU_OWN_FRAME __attribute__((noinline))
+#else
+#define CUEMU_OWN_FRAME
 #endif
-void launch(const Kernel& kernel, int line, const Config& config, const Call& call, Arguments... arguments) {
-  static_assert((std::size_t{0} + ... + sizeof(Arguments)) <= 32764,
-                "the parameters of a kernel take more than 32764 bytes: "
-                "copy large ones to the device, and pass a pointer");
-  const auto bound = [&] { call(std::as_const(arguments)...); };
+
+// A launch that awaits its arguments, and runs `call(arguments...)` for every CUDA thread. It converts an argument to the
+// type of its parameter once. Without such types, or with fewer arguments, it holds them as they are.
+template <typename Call, typename... Parameters>
+class ReadyLaunch {
+ public:
+  ReadyLaunch(const Kernel& kernel, int line, const Config& config, Call call)
+      : kernel_(kernel), line_(line), config_(config), call_(std::move(call)) {}
+
+  CUEMU_OWN_FRAME void operator()(Held<Parameters>... arguments) const { run(arguments...); }
+  template <typename... Arguments>
+    requires(sizeof...(Arguments) != sizeof...(Parameters))
+  CUEMU_OWN_FRAME void operator()(Arguments... arguments) const {
+    run(arguments...);
+  }
+
+ private:
+  template <typename... Arguments>
+  __attribute__((always_inline)) void run(const Arguments&... arguments) const {
+    static_assert((std::size_t{0} + ... + sizeof(Arguments)) <= 32764,
+                  "the parameters of a kernel take more than 32764 bytes: "
+                  "copy large ones to the device, and pass a pointer");
+    const auto bound = [&] { call_(arguments...); };
 #ifdef CUEMU_CHECKED
-  const char* end = static_cast<const char*>(__builtin_frame_address(0));
-  const auto include = [&end](const char* past) { end = past > end ? past : end; };
-  (include(reinterpret_cast<const char*>(&arguments) + sizeof arguments), ...);
-  note_launch_frame(end, &call, sizeof call);
+    const char* end = static_cast<const char*>(__builtin_frame_address(0));
+    const auto include = [&end](const char* past) { end = past > end ? past : end; };
+    (include(reinterpret_cast<const char*>(&arguments) + sizeof arguments), ...);
+    note_launch_frame(end, &call_, sizeof call_);
 #endif
-  run_launch(
-      kernel, line, config, [](const void* held) { (*static_cast<decltype(bound)*>(held))(); }, &bound);
+    run_launch(
+        kernel_, line_, config_, [](const void* held) { (*static_cast<decltype(bound)*>(held))(); }, &bound);
+  }
+
+  const Kernel kernel_;
+  const int line_;
+  const Config config_;
+  const Call call_;
+};
+
+template <typename Call>
+ReadyLaunch<Call> launch(const Kernel& kernel, int line, const Config& config, Call call) {
+  return {kernel, line, config, std::move(call)};
+}
+template <typename... Parameters, typename Call>
+ReadyLaunch<Call, Parameters...> launch(const TypedKernel<Parameters...>& kernel, int line, const Config& config, Call call) {
+  return {kernel, line, config, std::move(call)};
 }
 
 template <typename... Parameters, std::size_t... Positions>
@@ -152,7 +219,7 @@ void launch_with(const char* kernel, int line, void (*function)(Parameters...), 
                  std::index_sequence<Positions...>) {
   launch(
       Kernel(kernel, code_of(0, function), &library_mark), line, config,
-      [function](auto const&... values) { function(values...); },
+      [function](auto const&... values) { function(values...); })(
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
           *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
 }
@@ -235,7 +302,7 @@ cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel
                              void (*function)(Parameters...), Arguments&&... arguments) {
   launch(
       Kernel(kernel, code_of(0, function), &library_mark), line, config_of(*given),
-      [function](auto const&... values) { function(values...); },
+      [function](auto const&... values) { function(values...); })(
       static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
   return cudaPeekAtLastError();
 }

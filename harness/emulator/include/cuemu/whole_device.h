@@ -20,7 +20,7 @@ cudaError_t run(const char* name, Function function) {
     Function own = kept;  // which may have state that a call changes
     own();
   };
-  launch(Kernel(name, nullptr, &library_mark), 0, config(1, 1), call, function);
+  launch(Kernel(name, nullptr, &library_mark), 0, config(1, 1), call)(function);
   return cudaPeekAtLastError();
 }
 

@@ -1,0 +1,35 @@
+// kind: out-of-bounds
+// The second buffer ends with the statement that makes it.
+#include <cuda_runtime.h>
+
+struct Buffer {
+  explicit Buffer(int floats) { cudaMalloc(&data, floats * sizeof(float)); }
+  Buffer(const Buffer&) = delete;
+  ~Buffer() { cudaFree(data); }
+  operator float*() {
+    ++uses;
+    return data;
+  }
+  float* data;
+  int uses = 0;
+};
+
+__global__ void doubled(const float* x, float* y, int n) {
+  if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x];  // BUG
+}
+__global__ void halved(const float* x, float* y, int n) {
+  if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] / 2;  // BUG
+}
+
+extern "C" void run() {
+  void (*kernels[])(const float*, float*, int) = {doubled, halved};
+  float x[64], y[64];
+  for (int i = 0; i < 64; ++i) x[i] = i % 11;
+  Buffer from(64);
+  float* const to = Buffer(64);
+  cudaMemcpy(from.data, x, sizeof x, cudaMemcpyHostToDevice);
+  const short count = 64;
+  kernels[1]<<<1, 64>>>(from, to, count);
+  (*kernels)<<<1, 64>>>(to, from, from.uses + 63);
+  cudaMemcpy(y, from.data, sizeof y, cudaMemcpyDeviceToHost);
+}
