@@ -357,3 +357,28 @@ def test_inputs_that_need_gradients_and_outputs_without_the_batch_are_fit(harnes
     (tmp_path / "strange.py").write_text(STRANGE)
     ran = harness("validate", tmp_path / "strange.py", "--device", "cpu")
     assert (ran.code, ran.out.splitlines()[-1].rpartition(": ")[2]) == (0, "fine"), ran.out
+
+
+INTO_ZEROS = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x, index, source):
+        return x.index_add(0, index, source)
+
+
+def get_inputs():
+    return [torch.zeros(8, 16), torch.randint(0, 8, (20,)), torch.randn(20, 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_samples_that_are_all_alike_prove_nothing_against_a_problem(harness: Harness, tmp_path: Path) -> None:
+    (tmp_path / "scattered.py").write_text(INTO_ZEROS)
+    ran = harness("validate", tmp_path / "scattered.py", "--device", "cpu")
+    assert (ran.code, ran.out.splitlines()[-1].rpartition(": ")[2]) == (0, "fine"), ran.out
