@@ -110,6 +110,41 @@ TEST void run_chain(int* flags, int* order, int blocks, int threads, int step, i
   chain<<<blocks, threads>>>(flags, order, step, by);
 }
 
+// The same with all threads in the loop that waits, from barrier to barrier or from vote to vote.
+__global__ void chain_of_all(int* flags, int* order, int step, int by) {
+  __shared__ int told;
+  const int block = blockIdx.x, neighbour = block + step;
+  const bool waits = neighbour >= 0 && neighbour < static_cast<int>(gridDim.x);
+  volatile int* const seen = flags + (waits ? neighbour : block);
+  if (waits && by == 0) {
+    while (__syncthreads_or(*seen == 0)) {}
+  } else if (waits && by == 1) {
+    int flag = 0;
+    do { flag = *seen; } while (__any_sync(0xffffffffu, flag == 0));
+  } else if (waits && by == 2) {
+    for (bool is_set = false; !is_set; is_set = __shfl_sync(0xffffffffu, is_set, 0)) {
+      if (threadIdx.x % 32 == 0) is_set = atomicAdd(&flags[neighbour], 0) == 1;
+    }
+  } else if (waits) {
+    for (int is_set = 0; is_set == 0;) {
+      if (threadIdx.x == 0) told = *seen;
+      __syncthreads();
+      is_set = told;
+      __syncthreads();
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    order[block] = waits ? order[neighbour] + 1 : 0;
+    __threadfence();
+    atomicExch(&flags[block], 1);
+  }
+}
+TEST void run_chain_of_all(int* flags, int* order, int blocks, int threads, int step, int by) {
+  chain_of_all<<<blocks, threads>>>(flags, order, step, by);
+}
+
 // The lanes of a branch ask which of them are there.
 __global__ void branches(unsigned* out) {
   const int lane = threadIdx.x % 32;

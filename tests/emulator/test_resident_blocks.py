@@ -138,6 +138,17 @@ def test_a_block_that_waits_for_another_makes_room_for_it(ordered: Emulator, ste
     assert ordered.reports() == []
 
 
+@pytest.mark.parametrize("by", range(4), ids=["barrier", "vote", "shuffle", "shared-memory"])
+@pytest.mark.parametrize("step", [1, -1], ids=["later", "earlier"])
+def test_a_block_whose_threads_all_wait_for_another_makes_room_for_it(ordered: Emulator, step: int, by: int) -> None:
+    blocks = 20
+    flags, order = ints(blocks), ints(blocks)
+    ordered.kernels.run_chain_of_all(flags, order, blocks, 64, step, by)
+    expected = list(range(blocks))
+    assert list(order) == (expected if step < 0 else expected[::-1])
+    assert ordered.reports() == []
+
+
 @pytest.mark.parametrize("threads", [32, 20, 64])
 def test_the_lanes_of_a_branch_find_each_other(ordered: Emulator, threads: int) -> None:
     out = (ctypes.c_uint * threads)()

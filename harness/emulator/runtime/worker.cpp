@@ -245,6 +245,7 @@ void Worker::run(Block& block) {
   block_ = &block;
   block.spinning = false;
   first_yielding_ = nullptr;
+  spin_watch_.begin();
   cuemu_block_index = block.index();
   Thread* next = block.take_ready();
   if (next == nullptr) {
@@ -392,6 +393,9 @@ void Worker::suspend() {
     next = block_->start_next();
     if (next == nullptr) return leave_block();
     prepare(*next);
+  } else if (spin_watch_.sees(*next)) {
+    block_->make_ready(*next);
+    return leave_block();
   }
   make_current(*next);
   switch_context(self.context, next->context);

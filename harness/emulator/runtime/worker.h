@@ -12,6 +12,7 @@
 #include "block.h"
 #include "cluster.h"
 #include "exploration.h"
+#include "spin_watch.h"
 
 namespace cuemu {
 
@@ -112,6 +113,7 @@ class Worker {
   // The thread that began, and the number of its turns since, while the block's threads only yield.
   const Thread* first_yielding_ = nullptr;
   unsigned yield_rounds_ = 0;
+  SpinWatch spin_watch_;
   unsigned unchanged_ = 0;  // operations without effect since the last yield that they caused
   std::pair<const Thread*, unsigned> discarded_{nullptr, 0};
   Context scheduler_;
