@@ -167,19 +167,6 @@ class Ran:
 
 
 @pytest.fixture(scope="session")
-def fork_servers() -> Iterator[ForkServers]:
-    """Where command lines are forked from, once for each process of the test run."""
-    with contextlib.closing(ForkServers()) as servers:
-        yield servers
-
-
-@pytest.fixture(scope="session")
-def forked_judges(fork_servers: ForkServers) -> None:
-    """Has evaluators of the test run's own process fork what they start."""
-    fork_servers.plant()
-
-
-@pytest.fixture(scope="session")
 def no_nvcc(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CUDA toolkit whose nvcc does not run: a real one takes ten seconds for each solution that is checked."""
     toolkit = tmp_path_factory.mktemp("no-nvcc")
@@ -191,14 +178,26 @@ def no_nvcc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def harness(home: Path, fork_servers: ForkServers, no_nvcc: Path) -> Callable[..., Ran]:
+def fork_servers(no_nvcc: Path) -> Iterator[ForkServers]:
+    """Where command lines are forked from, once for each process of the test run. Without a GPU they find no nvcc."""
+    variables = {} if torch.cuda.is_available() else {"CUDA_HOME": str(no_nvcc)}
+    with contextlib.closing(ForkServers(variables)) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def forked_judges(fork_servers: ForkServers) -> None:
+    """Has evaluators of the test run's own process fork what they start."""
+    fork_servers.plant()
+
+
+@pytest.fixture(scope="session")
+def harness(home: Path, fork_servers: ForkServers) -> Callable[..., Ran]:
     """Runs ``python -m harness`` with arguments, as a user would, from the repository's folder.
 
     Without a GPU it finds no nvcc, unless a test sets ``CUDA_HOME``.
     """
-    usual = {"HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
-    if not torch.cuda.is_available():
-        usual["CUDA_HOME"] = str(no_nvcc)
+    usual = {**fork_servers.variables, "HARNESS_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
 
     def run(*arguments: str | Path, cwd: Path = REPOSITORY, **environment: str) -> Ran:
         if arguments[:1] == ("evaluate",) and "HARNESS_HOME" not in environment:

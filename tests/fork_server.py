@@ -49,10 +49,14 @@ _of_workers: set[str] = set()
 
 
 class ForkServers:
-    """As many servers as are asked at the same time; each answers one at a time."""
+    """As many servers as are asked at the same time; each answers one at a time.
 
-    def __init__(self) -> None:
-        self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    All have the variables that they are given, beside those of this process.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = variables
+        self._environment = {**os.environ, **variables, "PYTHONPATH": str(REPOSITORY)}
         self._all: list[_Server] = []
         self._free: list[_Server] = []
         self._seeds: list[_Seed] = []
