@@ -259,6 +259,17 @@ _rows(
         for head, types in (("atom", "t @ t"), ("red", "@ t"))
         if (head, name) != ("red", "exch")
     ),
+    *(
+        (rf"{head}{_SCOPE}{_SHARED_TOO}\.add\.noftz{_SMALL}", types,
+         "P::atomic<{block?}>({ordered?}, [&] {{ return P::add_at<{block?}>(P::pointer<{T}>({a}), {b}); }})")
+        for head, types in (("atom", "t @ t"), ("red", "@ t"))
+    ),
+    *(
+        (rf"{head}{_SCOPE}(?:\.global)?\.add(?:\.noftz(?=.*f16))?(?:\.L2::cache_hint)?\.v(?P<count>{count})\.(?P<t>{kinds})", types,
+         "P::atomic<{block?}>({ordered?}, [&] {{ return P::add_to_each<{T}, {count}, {block?}>({a}, {b}); }})")
+        for head, types in (("atom", ">* @ * ?u64"), ("red", "@ * ?u64"))
+        for count, kinds in (("[24]", "f32|b?f16x2"), ("[248]", "b?f16"))
+    ),
     (
         rf"atom{_SCOPE}{_SHARED_TOO}\.cas\.(?P<t>b(?:16|32|64))",
         "t @ t t",
@@ -333,6 +344,8 @@ _rows(
         "@ @ u32 ?u32 ?u64",
         "P::copy_async({a}, {b}, {c}, {d}, __LINE__)",
     ),
+    (r"cp\.async\.mbarrier\.arrive(?:\.shared(?:::cta)?)?\.b64", "@", "P::expect_copies({a}, __LINE__)"),
+    (r"cp\.async\.mbarrier\.arrive\.noinc(?:\.shared(?:::cta)?)?\.b64", "@", "P::arrive_with_copies({a}, __LINE__)"),
     (r"cp\.async(?P<bulk>\.bulk)?\.commit_group", "", "::cuemu::commit_async_copies({bulk?})"),
     (r"cp\.async\.wait_group", "- u32", "P::wait_for_copies(false, {a})"),
     (r"cp\.async\.wait_all", "", "P::wait_for_copies(false, P::kAll)"),

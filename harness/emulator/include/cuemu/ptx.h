@@ -391,6 +391,29 @@ CUEMU_INLINE auto atomic(bool is_ordered, Operation operation) {
   return result;
 }
 
+// Adds to a value, or to each half of a pair, atomically. Returns what it was.
+template <bool is_of_block, typename T>
+CUEMU_INLINE T add_at(T* to, T value) {
+  if constexpr (requires { value.low; }) {
+    const auto low = add_at<is_of_block>(&to->low, value.low);
+    return {low, add_at<is_of_block>(&to->high, value.high)};
+  } else {
+    return atomic_update<is_of_block>(to, [value](T old) {
+      if constexpr (kIsSmall<T>) return each(old, value, [](float x, float y) { return x + y; });
+      else return old + value;
+    });
+  }
+}
+template <typename T, int n, bool is_of_block>
+CUEMU_INLINE Pack<T, n> add_to_each(char* to, const auto& values) {
+  static_assert(sizeof(values.x) / sizeof values.x[0] == n, "the operation has as many values as its opcode says");
+  Pack<T, n>& pack = *reinterpret_cast<Pack<T, n>*>(to);
+  promise_alignment(pack);
+  Pack<T, n> before;
+  for (int i = 0; i < n; ++i) before.x[i] = add_at<is_of_block>(&pack.x[i], in<T>(values.x[i]));
+  return before;
+}
+
 // `bounds` is PTX's operand: the last lane in bits 0 to 4, the mask of segments in bits 8 to 12.
 CUEMU_INLINE std::uint32_t shuffled(WarpOp operation, std::uint32_t value, std::uint32_t parameter, std::uint32_t bounds,
                                     std::uint32_t mask, bool& is_inside, int line) {

@@ -58,6 +58,11 @@ CUEMU_INLINE void expect_copies(char* address, int line) {
   const std::uint32_t bytes = count_async_copies(address);
   if (bytes != 0) change_mbarrier(word, bytes, 0, line);
 }
+// The same, and counts as one of the phase's arrivals.
+CUEMU_INLINE void arrive_with_copies(char* address, int line) {
+  expect_copies(address, line);
+  arrive(address, 0, 1, line);
+}
 CUEMU_INLINE std::uint64_t arrive_and_drop(char* address, int line) {
   lower_mbarrier(mbarrier_word(address));
   return arrive(address, 0, 1, line);
