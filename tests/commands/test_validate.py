@@ -378,7 +378,7 @@ def get_init_inputs():
 """
 
 
-def test_samples_that_are_all_alike_prove_nothing_against_a_problem(harness: Harness, tmp_path: Path) -> None:
+def test_samples_of_one_value_alone_prove_nothing_against_a_problem(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "scattered.py").write_text(INTO_ZEROS)
     ran = harness("validate", tmp_path / "scattered.py", "--device", "cpu")
     assert (ran.code, ran.out.splitlines()[-1].rpartition(": ")[2]) == (0, "fine"), ran.out

@@ -296,7 +296,7 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
     what = "the answer, with zeros for its small elements"
     yield _Wrong(what, {place: one for place, one in large.items() if one is not None})
     batch = draw.batch
-    if batch is not None and any(_differs_by_sample(value, batch) for value in draw.inputs):
+    if batch is not None and any(_has_values(value, batch) for value in draw.inputs):
         first = trials.outputs(draw, torch.zeros(batch, dtype=torch.long))
         of_samples = {
             place: one for place, one in enumerate(first) if right[place].dim() and right[place].shape[0] == batch
@@ -304,11 +304,11 @@ def _wrong_answers(trials: Trials, number: int, draw: Draw, right: Outputs) -> I
         yield _Wrong("the first sample's answer for all samples", of_samples)
 
 
-def _differs_by_sample(value: object, batch: int) -> bool:
-    """Return False for what stays the same if each sample becomes the first, as a tensor of zeros does."""
-    if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != batch:
+def _has_values(value: object, batch: int) -> bool:
+    """Return False for what has one value alone, such as zeros: that samples share it is no flaw."""
+    if not isinstance(value, torch.Tensor) or not value.dim() or value.shape[0] != batch or not value.numel():
         return False
-    return not torch.equal(value, value[:1].expand_as(value))
+    return not torch.equal(value, value.flatten()[0].expand_as(value))
 
 
 def _constant(output: torch.Tensor) -> torch.Tensor:
