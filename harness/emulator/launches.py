@@ -60,7 +60,6 @@ class Kernels:
     def __init__(self, code: Code):
         self._defined, self._templates = _defined_kernels(code)
         self._counts = _default_counts(code)
-        self._references = _reference_parameters(code)
         self._aliases: dict[str, set[str]] = {}
         for position in range(1, len(code) - 1):
             if code.text(position) == "=" and code.is_name(position - 1):
@@ -78,13 +77,8 @@ class Kernels:
         """Tells whether a launched expression is a kernel template without any template arguments."""
         return base_name(code, start, stop) in self._templates and code.text(stop - 1) != ">"
 
-    def references(self, code: Code, start: int, stop: int) -> set[int]:
-        """Returns the positions of the parameters that are references, of a launched kernel that is no template."""
-        name = base_name(code, start, stop) or ""
-        return set() if name in self._templates else self._references.get(name, set())
-
     def identity(self, code: Code, start: int, stop: int) -> str:
-        """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``, or of one derived from it.
+        """Returns a launched kernel as a C++ expression of type ``cuemu::Kernel``, or of a type derived from it.
 
         An instance stays unknown if the launch's arguments may decide about a parameter with a default.
         """
@@ -93,7 +87,7 @@ class Kernels:
         opening = code.angle_open(stop - 1) if wanted is not None and code.text(stop - 1) == ">" else None
         if opening is not None and wanted is not None and len(code.arguments(opening + 1, stop - 1)) < wanted:
             kernel = "nullptr"
-        return f"CUEMU_LAUNCHED({self.name_of(code, start, stop)}, {kernel})"
+        return f"CUEMU_KERNEL({self.name_of(code, start, stop)}, {kernel})"
 
     def name_of(self, code: Code, start: int, stop: int) -> str:
         """Returns the kernel's name as a C++ expression of type ``const char*``.
@@ -140,20 +134,6 @@ def _defined_kernels(code: Code) -> tuple[set[str], set[str]]:
                 index = closing
             index += 1
     return names, templates
-
-
-def _reference_parameters(code: Code) -> dict[str, set[int]]:
-    """Returns the positions of the parameters that are references, for each ``__global__`` function with some."""
-    found: dict[str, set[int]] = {}
-    for position in range(len(code)):
-        opening = _parameters_behind(code, position) if code.text(position) == "__global__" else None
-        closing = code.close_of(opening) if opening is not None else None
-        if opening is None or closing is None:
-            continue
-        for place, (first, stop) in enumerate(code.arguments(opening + 1, closing)):
-            if stop - 2 > first and code.text(stop - 2) == "&" and code.is_name(stop - 1):
-                found.setdefault(code.text(opening - 1), set()).add(place)
-    return found
 
 
 def _default_counts(code: Code) -> dict[str, int]:
@@ -214,16 +194,11 @@ def _declaration_start(code: Code, position: int) -> int:
 
 def _kernel_behind(code: Code, position: int) -> str | None:
     """Returns the name in front of the parameters of a declaration, from a position among its attributes on."""
-    parameters = _parameters_behind(code, position)
-    return None if parameters is None else code.text(parameters - 1)
-
-
-def _parameters_behind(code: Code, position: int) -> int | None:
     for index in range(position + 1, len(code)):
         if code.text(index) in (";", "{", "}"):
             return None
         if code.text(index) == "(" and code.is_name(index - 1) and code.text(index - 1) not in _ATTRIBUTES:
-            return index
+            return code.text(index - 1)
     return None
 
 
@@ -257,20 +232,14 @@ def _rewrite_launch(code: Code, opening: int, kernels: Kernels) -> None:
         captures, kernel = f"cuemu_kernel = {kernel}", "cuemu_kernel"
     call = f"), [{captures}](auto const&... cuemu_a) {{ {kernel}(cuemu_a...); }})"
     code.replace(closing, closing + 3, call)
-    references = kernels.references(code, start, opening)
-    for place, (first, stop) in enumerate(code.arguments(arguments_open + 1, arguments_close)):
-        if place in references and code.text(first) != "{":
-            code.token(first).written = f"::cuemu::by_reference({code.token(first).written}"
-            code.token(stop - 1).written += ")"
-            continue
-        # Passed on as a variable, NULL would no longer convert to a pointer.
+    is_deduced = kernels.is_deduced(code, start, opening)
+    for first, stop in code.arguments(arguments_open + 1, arguments_close):
+        # Where no parameter's type is known, NULL would be a number.
         if stop == first + 1 and code.text(first) == "NULL":
             code.token(first).written = "nullptr"
-        # Braces have no type of their own, so they get the parameter's.
-        elif code.text(first) == "{" and code.close_of(first) == stop - 1:
-            is_known = not kernels.is_deduced(code, start, opening)
-            kind = f"decltype(::cuemu::parameter<{place}>({kernel}))" if is_known else _UNTYPED
-            code.token(first).written = f"{kind}{{"
+        # Braces have no type of their own.
+        elif is_deduced and code.text(first) == "{" and code.close_of(first) == stop - 1:
+            code.token(first).written = f"{_UNTYPED}{{"
 
 
 def _is_computed(code: Code, start: int, stop: int) -> bool:

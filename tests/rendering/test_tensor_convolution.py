@@ -34,9 +34,17 @@ CASES = {
     "wide_kernel": {"kernel_size": (1, 9), "width": 40},
     "high_kernel": {"kernel_size": (4, 2), "height": 30},
     "beyond_tensor_cores": {"kernel_size": 4},
-    # Small ones are called more often, which takes longer.
-    "checked": {"in_channels": 20, "out_channels": 24, "height": 9, "width": 41},
-    "checked_stride_2": {"in_channels": 20, "out_channels": 23, "height": 9, "width": 41, "stride": 2, "num_groups": 1},
+    # Two samples, whose pixels blocks share.
+    "checked": {"scales": (1.0, 1.0), "in_channels": 20, "out_channels": 24, "height": 9, "width": 21},
+    "checked_stride_2": {
+        "scales": (1.0, 1.0),
+        "in_channels": 20,
+        "out_channels": 23,
+        "height": 9,
+        "width": 21,
+        "stride": 2,
+        "num_groups": 1,
+    },
     "stride_2": {"stride": 2, "scales": (1e-12, 1.0, 1e9)},
     # Whole turns beside those that reach the end of a row; rows of an odd width.
     "stride_2_many_pixels": {

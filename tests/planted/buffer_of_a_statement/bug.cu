@@ -29,7 +29,7 @@ extern "C" void run() {
   float* const to = Buffer(64);
   cudaMemcpy(from.data, x, sizeof x, cudaMemcpyHostToDevice);
   const short count = 64;
-  kernels[1]<<<1, 64>>>(from, to, count);
+  kernels[1]<<<1, 64>>>(from, to, {count});
   (*kernels)<<<1, 64>>>(to, from, from.uses + 63);
   cudaMemcpy(y, from.data, sizeof y, cudaMemcpyDeviceToHost);
 }

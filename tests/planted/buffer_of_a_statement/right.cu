@@ -27,7 +27,7 @@ extern "C" void run() {
   Buffer from(64), to(64);
   cudaMemcpy(from.data, x, sizeof x, cudaMemcpyHostToDevice);
   const short count = 64;
-  kernels[1]<<<1, 64>>>(from, to, count);
+  kernels[1]<<<1, 64>>>(from, to, {count});
   (*kernels)<<<1, 64>>>(to, from, from.uses + 63);
   cudaMemcpy(y, from.data, sizeof y, cudaMemcpyDeviceToHost);
 }

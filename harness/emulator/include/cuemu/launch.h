@@ -51,45 +51,30 @@ namespace cuemu {
 // Its address tells libraries apart, since each has its own.
 inline __attribute__((visibility("hidden"))) const char library_mark = 0;
 
-template <typename Function>
-  requires std::is_function_v<Function>
-const void* code_of(int, Function* function) {
-  return reinterpret_cast<const void*>(function);
-}
-inline const void* code_of(int, const void* function) { return function; }
-
 // A kernel whose parameters are known before its arguments are.
 template <typename... Parameters>
 struct TypedKernel : Kernel {
   using Kernel::Kernel;
 };
 template <typename... Parameters>
-TypedKernel<Parameters...> typed(int, const char* name, const void* library, void (*function)(Parameters...)) {
-  return {name, code_of(0, function), library};
+TypedKernel<Parameters...> kernel_of(int, const char* name, const void* library, void (*function)(Parameters...)) {
+  return {name, reinterpret_cast<const void*>(function), library};
 }
+inline Kernel kernel_of(int, const char* name, const void* library, const void* code) { return {name, code, library}; }
 
-// The code of the kernel that an expression names; null if only arguments could choose it from several. Generic, so
-// that the compiler looks for them before it decides.
-#define CUEMU_CODE(captures, ...)                                                                       \
-  captures<typename Tag>(Tag cuemu_tag) -> const void* {                                                \
-    if constexpr (requires { ::cuemu::code_of(cuemu_tag, __VA_ARGS__); }) {                             \
-      return ::cuemu::code_of(cuemu_tag, __VA_ARGS__);                                                  \
-    } else {                                                                                            \
-      return nullptr;                                                                                   \
-    }                                                                                                   \
-  }(0)
-#define CUEMU_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([&], __VA_ARGS__), &::cuemu::library_mark)
-// The same of a launch, with the types of the kernel's parameters where they are known.
-#define CUEMU_LAUNCHED(name, ...)                                                                       \
-  [&]<typename Tag>(Tag cuemu_tag) {                                                                    \
-    if constexpr (requires { ::cuemu::typed(cuemu_tag, name, nullptr, __VA_ARGS__); }) {                \
-      return ::cuemu::typed(cuemu_tag, name, &::cuemu::library_mark, __VA_ARGS__);                      \
+// The kernel that an expression names, without its code if only arguments could choose it from several. Generic, so that
+// the compiler looks for them before it decides.
+#define CUEMU_KERNEL_OF(captures, name, ...)                                                            \
+  captures<typename Tag>(Tag cuemu_tag) {                                                               \
+    if constexpr (requires { ::cuemu::kernel_of(cuemu_tag, name, nullptr, __VA_ARGS__); }) {            \
+      return ::cuemu::kernel_of(cuemu_tag, name, &::cuemu::library_mark, __VA_ARGS__);                  \
     } else {                                                                                            \
       return ::cuemu::Kernel(name, nullptr, &::cuemu::library_mark);                                    \
     }                                                                                                   \
   }(0)
+#define CUEMU_KERNEL(name, ...) CUEMU_KERNEL_OF([&], name, __VA_ARGS__)
 // The same outside functions, where a lambda has nothing to capture.
-#define CUEMU_GLOBAL_KERNEL(name, ...) ::cuemu::Kernel(name, CUEMU_CODE([], __VA_ARGS__), &::cuemu::library_mark)
+#define CUEMU_GLOBAL_KERNEL(name, ...) CUEMU_KERNEL_OF([], name, __VA_ARGS__)
 
 static inline bool note_cluster(const char* name, dim3 sizes) {
   return note_cluster(Kernel(name, nullptr, &library_mark), sizes);
@@ -127,27 +112,13 @@ Config config(dim3 grid, dim3 block, std::size_t shared_bytes = 0, Stream = Stre
   return {grid, block, shared_bytes};
 }
 
-// The type of a kernel's parameter; only ever named inside decltype.
-template <std::size_t Position, typename... Parameters>
-std::remove_cv_t<std::tuple_element_t<Position, std::tuple<Parameters...>>> parameter(void (*)(Parameters...));
-
 // An argument whose parameter is a reference. Kernels get its address, as a GPU does.
 template <typename Value>
 struct Reference {
   Value* value;
   Reference(Value& referred) : value(&referred) {}
-  template <typename Other>
-  Reference(const Reference<Other>& other) : value(other.value) {}
   operator Value&() const { return *value; }
 };
-template <typename Value>
-Reference<Value> by_reference(Value& value) {
-  return {value};
-}
-template <typename Value>
-Reference<const Value> by_reference(const Value& value) {
-  return {value};
-}
 
 // What a launch holds of a parameter.
 template <typename Parameter>
@@ -217,11 +188,9 @@ ReadyLaunch<Call, Parameters...> launch(const TypedKernel<Parameters...>& kernel
 template <typename... Parameters, std::size_t... Positions>
 void launch_with(const char* kernel, int line, void (*function)(Parameters...), const Config& config, void** parameters,
                  std::index_sequence<Positions...>) {
-  launch(
-      Kernel(kernel, code_of(0, function), &library_mark), line, config,
-      [function](auto const&... values) { function(values...); })(
-      static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(
-          *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions]))...);
+  launch(kernel_of(0, kernel, &library_mark, function), line, config,
+         [function](auto const&... values) { function(values...); })(
+      *static_cast<std::remove_reference_t<Parameters>*>(parameters[Positions])...);
 }
 
 template <typename... Parameters>
@@ -231,7 +200,7 @@ void launch_address(const Kernel& kernel, int line, const Config& config, void**
 }
 template <typename... Parameters>
 bool note_kernel(int, const char* name, void (*function)(Parameters...)) {
-  return note_launcher(Kernel(name, code_of(0, function), &library_mark), &launch_address<Parameters...>);
+  return note_launcher(kernel_of(0, name, &library_mark, function), &launch_address<Parameters...>);
 }
 
 // At the beginning of a kernel, of a build that launches kernels by their address. Of several kernels of one name none
@@ -300,10 +269,8 @@ inline cudaError_t occupancy_max_potential_cluster_size(int* blocks, const Kerne
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch_kernel_ex(const cudaLaunchConfig_t* given, const char* kernel, int line,
                              void (*function)(Parameters...), Arguments&&... arguments) {
-  launch(
-      Kernel(kernel, code_of(0, function), &library_mark), line, config_of(*given),
-      [function](auto const&... values) { function(values...); })(
-      static_cast<std::remove_cv_t<std::remove_reference_t<Parameters>>>(std::forward<Arguments>(arguments))...);
+  launch(kernel_of(0, kernel, &library_mark, function), line, config_of(*given),
+         [function](auto const&... values) { function(values...); })(std::forward<Arguments>(arguments)...);
   return cudaPeekAtLastError();
 }
 
