@@ -423,18 +423,19 @@ def test_what_a_head_start_hides_is_timed_again_without(
     assert record.forward_ms == (without_ms if status == "PASSED" else None)
 
 
+def _refuted(by: str, sides: Any, *_: Any, **__: Any) -> Series:
+    if by == "series":
+        raise ClockRuleBroken("other work ran on the device", series_of(sides, 110.0, 120.0))
+    return series_of(sides, 1.0, 120.0)
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("is_refuted_by", ["windows", "series"])
 def test_on_a_shared_gpu_a_refuted_time_is_not_counted(
     is_refuted_by: str, is_shared: bool, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(sides: Any, *_: Any, **__: Any) -> Series:
-        if is_refuted_by == "series":
-            raise ClockRuleBroken("other work ran on the device", series_of(sides, 110.0, 120.0))
-        return series_of(sides, 1.0, 120.0)
-
     words = "process 7 also used the GPU" if is_shared else ""
-    monkeypatch.setattr(speed, "measure", measured)
+    monkeypatch.setattr(speed, "measure", functools.partial(_refuted, is_refuted_by))
     monkeypatch.setattr(Conditions, "other_users", lambda _: words)
     record = _judged(Trial("takes_longer", "time.sleep(0.1 if n else 0)"), tmp_path, home, baseline)
     refuted = {"windows": "the worker claims 1 ms", "series": "other work ran on the device"}[is_refuted_by]
@@ -481,12 +482,7 @@ def test_calls_that_are_too_short_for_the_clock_are_not_counted_and_still_compar
 def test_on_a_shared_gpu_a_result_that_is_wrong_when_timed_still_counts(
     is_refuted_by: str, tmp_path: Path, home: Path, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measured(sides: Any, *_: Any, **__: Any) -> Series:
-        if is_refuted_by == "series":
-            raise ClockRuleBroken("other work ran on the device", series_of(sides, 110.0, 120.0))
-        return series_of(sides, 1.0, 120.0)
-
-    monkeypatch.setattr(speed, "measure", measured)
+    monkeypatch.setattr(speed, "measure", functools.partial(_refuted, is_refuted_by))
     monkeypatch.setattr(Conditions, "other_users", lambda _: "process 7 also used the GPU")
     body = "s = self.scale * (1 + 1e-5 * bool(n)); time.sleep(0.1 if n else 0); return torch.tanh(x @ x.T) * s"
     record = _judged(Trial("coarse_and_slow", body), tmp_path, home, baseline)
